@@ -4,18 +4,19 @@
  *
  *   inside   in the gateway, as an exchange does it: the body of a completion of token ids is read and
  *            hashed, the placement asked for at the queue, its first token told, the placement settled
- *   api      a program makes the body of its token ids, and asks the gateway three times; there the same
- *            happens. It adds the body, three messages to an actor and back, and the reservation
+ *   of ids   the same, but of ids that the gateway has: what is left of it without JSON
+ *   api      a program gives its token ids, and asks the gateway three times; there the same happens as of
+ *            ids. It adds a copy of the ids, three messages to an actor and back, and the reservation
  *
  * The actors are the real ones: tokenizer, queue, router and tracker, with the gateway's own reader,
  * placements and reservations; they are shared, and the ways take turns. CPU time of the thread, so that what
- * else the machine does counts less. The ratio is the median over rounds of api ÷ inside in the same round.
+ * else the machine does counts less. A ratio is the median over rounds of api ÷ the other in the same round.
  */
 
 import assert from 'node:assert/strict'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type ActorRef, createActorSystem, defineActor, type Reply } from '@homing/actor'
-import type { ChosenWorker } from '@homing/actors/console'
+import type { ChosenWorker, ProgramPrompt } from '@homing/actors/console'
 import { type TokenizerMessage, tokenizer, tokenizerArgsFromSettings } from '@homing/actors/tokenizer'
 import { type ErrorRecord, fromErrorRecord, silentLog } from '@homing/base'
 import { parseSettings, routerCommand } from '@homing/config'
@@ -31,7 +32,7 @@ import { Reservations } from '../../actors/gateway/src/reservations.ts'
 import { ResponseHolders } from '../../actors/gateway/src/response-holders.ts'
 import { SliceTrust } from '../../actors/gateway/src/slice-trust.ts'
 import { TokenWorkers } from '../../actors/gateway/src/tokens/token-workers.ts'
-import { promptBody } from '../../packages/homing/src/kv-router-options.ts'
+import { promptOf as questionOf, type TokenIds } from '../../packages/homing/src/kv-router-options.ts'
 import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'
 import { fleetOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
@@ -45,10 +46,15 @@ export interface ApiParameters {
 }
 
 type DoorMessage =
-  | { readonly type: 'inside'; readonly count: number; readonly reply: Reply<void> }
+  | {
+      readonly type: 'inside'
+      readonly of: 'body' | 'ids'
+      readonly count: number
+      readonly reply: Reply<void>
+    }
   | {
       readonly type: 'bestWorker'
-      readonly body: Uint8Array
+      readonly prompt: ProgramPrompt
       readonly id: string | undefined
       readonly reply: Reply<ChosenWorker | ErrorRecord>
     }
@@ -102,21 +108,21 @@ const door = defineActor(
     })
     const reservations = new Reservations({
       ...{ clock, log: silentLog, placements, router, tracker, fleet: () => fleet, askMsMax: 10_000 },
-      read: (body, id) => reader.placeable(body, id),
+      read: (prompt, id) => reader.placeable(prompt, id),
       openMax: 10_000,
       idleMsMax: 600_000,
     })
-    const bodies = Array.from({ length: PROMPTS }, (_, seed) => bodyOf(seed))
+    const prompts = { body: promptsOf(bodyOf), ids: promptsOf(seed => askedOf(idsOf(seed))) }
     const open: Placement[] = []
     const settle = (placement: Placement) => {
       const { delivery, wasTaken } = callerDelivery(10, 100, undefined)
       placement.settle(delivery, wasTaken, false)
     }
     return {
-      async inside({ count, reply }) {
+      async inside({ of, count, reply }) {
         for (let i = 0; i < count; i++) {
           if (i % BURST === 0) await nextTurn()
-          const request = await reader.placeable(bodies[i % PROMPTS]!, undefined)
+          const request = await reader.placeable(prompts[of][i % PROMPTS]!, undefined)
           const placement = placements.ask({ ...request, isStream: true }, undefined, 0)
           const answer = await placement.answer
           assert.ok('worker' in answer)
@@ -128,15 +134,29 @@ const door = defineActor(
         for (const placement of open.splice(0)) settle(placement)
         reply()
       },
-      bestWorker: async ({ body, id, reply }) => reply(await reservations.bestWorker(body, id)),
+      bestWorker: async ({ prompt, id, reply }) => reply(await reservations.bestWorker(prompt, id)),
       reservedPrefilled: ({ id, reply }) => reply(reservations.prefilled(id)),
       freeReserved: ({ id, reply }) => reply(reservations.free(id)),
     }
   },
 })
 
-function bodyOf(seed: number): Uint8Array {
-  return promptBody('choose a worker', promptOf(SEL_PROMPT_TOKENS, seed), { model: 'm' })
+function promptsOf<T>(of: (seed: number) => T): readonly T[] {
+  return Array.from({ length: PROMPTS }, (_, seed) => of(seed))
+}
+
+function idsOf(seed: number): Int32Array {
+  return promptOf(SEL_PROMPT_TOKENS, seed)
+}
+
+/** As a client sends it. */
+function bodyOf(seed: number): ProgramPrompt {
+  return { body: new TextEncoder().encode(JSON.stringify({ token_ids: [...idsOf(seed)], model: 'm' })) }
+}
+
+/** As KvRouter gives it to the gateway. */
+function askedOf(tokens: TokenIds): ProgramPrompt {
+  return questionOf('choose a worker', tokens, { model: 'm' })
 }
 
 export async function measureApi({ fleets, rounds }: ApiParameters): Promise<Measures> {
@@ -152,9 +172,13 @@ export async function measureApi({ fleets, rounds }: ApiParameters): Promise<Mea
     reading.tell({ type: 'fleet', fleet: fleetOf(workers) })
     const ref = system.spawn(door, { name: 'door', args: { ...house.parts, tokenizer: reading, workers } })
     const program = new Program(ref)
-    const ways = [() => ref.ask({ type: 'inside', count: BATCH }, TIMEOUT), () => program.requests(BATCH)]
+    const ways = [
+      () => ref.ask({ type: 'inside', of: 'body', count: BATCH }, TIMEOUT),
+      () => ref.ask({ type: 'inside', of: 'ids', count: BATCH }, TIMEOUT),
+      () => program.requests(BATCH),
+    ]
     for (const way of ways) await way()
-    const times: [number[], number[]] = [[], []]
+    const times: [number[], number[], number[]] = [[], [], []]
     for (let round = 0; round < rounds; round++)
       for (let turn = 0; turn < ways.length; turn++) {
         const i = (round + turn) % ways.length
@@ -165,10 +189,16 @@ export async function measureApi({ fleets, rounds }: ApiParameters): Promise<Mea
       }
     await house.end()
     await system.shutdown()
-    const ratios = times[1].map((time, round) => time / times[0][round]!)
-    measures[`inside, W=${workers}`] = { value: median(times[0]), unit: 'µs' }
-    measures[`api, W=${workers}`] = { value: median(times[1]), unit: 'µs' }
-    measures[`api ÷ inside, W=${workers}`] = { value: median(ratios), unit: '×' }
+    const [inside, ofIds, api] = times
+    const ratioTo = (others: readonly number[]): Measure => ({
+      value: median(api.map((time, round) => time / others[round]!)),
+      unit: '×',
+    })
+    measures[`inside, W=${workers}`] = { value: median(inside), unit: 'µs' }
+    measures[`inside of ids, W=${workers}`] = { value: median(ofIds), unit: 'µs' }
+    measures[`api, W=${workers}`] = { value: median(api), unit: 'µs' }
+    measures[`api ÷ inside, W=${workers}`] = ratioTo(inside)
+    measures[`api ÷ inside of ids, W=${workers}`] = ratioTo(ofIds)
   }
   return measures
 }
@@ -182,7 +212,7 @@ export function apiTargets(fleets: readonly number[]): Readonly<Record<string, T
 /** Asks as KvRouter does. */
 class Program {
   readonly #door: ActorRef<DoorMessage>
-  readonly #prompts = Array.from({ length: PROMPTS }, (_, seed) => promptOf(SEL_PROMPT_TOKENS, seed))
+  readonly #prompts = promptsOf(seed => [...idsOf(seed)])
   #asked = 0
 
   constructor(ref: ActorRef<DoorMessage>) {
@@ -194,8 +224,8 @@ class Program {
     for (let i = 0; i < count; i++) {
       if (i % BURST === 0) await nextTurn()
       const id = `request-${this.#asked++}`
-      const body = promptBody('choose a worker', this.#prompts[i % PROMPTS]!, { model: 'm' })
-      const best = await this.#door.ask({ type: 'bestWorker', body, id }, TIMEOUT)
+      const prompt = askedOf(this.#prompts[i % PROMPTS]!)
+      const best = await this.#door.ask({ type: 'bestWorker', prompt, id }, TIMEOUT)
       if ('code' in best) throw fromErrorRecord(best)
       this.#sure(await this.#door.ask({ type: 'reservedPrefilled', id }, TIMEOUT))
       open.push(id)

@@ -7,7 +7,7 @@
 
 import type { AskInput } from '@homing/actor'
 import { runSeeds, type SeedOutcome } from '@homing/actor/simulation'
-import type { ChosenWorker, ProgramMessage } from '@homing/actors/console'
+import type { ChosenWorker, ProgramMessage, ProgramPrompt } from '@homing/actors/console'
 import { type ErrorRecord, seededRandom } from '@homing/base'
 import t from 'tap'
 import { BLOCK_SIZE_TOKENS, type FleetOptions, MODEL, SimulatedFleet } from './simulated-fleet.ts'
@@ -35,8 +35,9 @@ async function start(seed: number, settings: FleetOptions['settings'] = {}): Pro
   })
 }
 
-function bodyOf(tokens: readonly number[], more: object = {}): Uint8Array {
-  return Buffer.from(JSON.stringify({ model: MODEL, token_ids: tokens, ...more }))
+/** In the body, as a program in another language gives it. */
+function written(tokens: readonly number[], more: object = {}): ProgramPrompt {
+  return { body: Buffer.from(JSON.stringify({ model: MODEL, token_ids: tokens, ...more })) }
 }
 
 function promptOf(first: number, blocks: number): readonly number[] {
@@ -51,7 +52,7 @@ async function asker(fleet: SimulatedFleet) {
       gateway.ask(message, { timeout: ASK_MS_MAX }),
     best: (tokens: readonly number[], id?: string, more?: object): Promise<ChosenWorker | ErrorRecord> =>
       fleet.simulation.settle(
-        gateway.ask({ type: 'bestWorker', body: bodyOf(tokens, more), id }, { timeout: ASK_MS_MAX }),
+        gateway.ask({ type: 'bestWorker', prompt: written(tokens, more), id }, { timeout: ASK_MS_MAX }),
       ),
     prefilled: (id: string): Promise<ErrorRecord | undefined> =>
       fleet.simulation.settle(gateway.ask({ type: 'reservedPrefilled', id }, { timeout: ASK_MS_MAX })),
@@ -59,7 +60,7 @@ async function asker(fleet: SimulatedFleet) {
       fleet.simulation.settle(gateway.ask({ type: 'freeReserved', id }, { timeout: ASK_MS_MAX })),
     loads: (tokens: readonly number[]) =>
       fleet.simulation.settle(
-        gateway.ask({ type: 'potentialLoads', body: bodyOf(tokens) }, { timeout: ASK_MS_MAX }),
+        gateway.ask({ type: 'potentialLoads', prompt: written(tokens) }, { timeout: ASK_MS_MAX }),
       ),
   }
 }
@@ -176,7 +177,7 @@ t.test('one that is freed while its worker is chosen is not booked', async t => 
   const fleet = await start(4)
   const ask = await asker(fleet)
   const nothing = await loadsOf(fleet)
-  const asked = ask.tell({ type: 'bestWorker', body: bodyOf(promptOf(5, 2)), id: 'a' })
+  const asked = ask.tell({ type: 'bestWorker', prompt: written(promptOf(5, 2)), id: 'a' })
   const freed = ask.free('a')
   t.equal(await freed, undefined)
   t.match(await fleet.simulation.settle(asked), { code: 'HOMING_GATEWAY_RESERVATION_CANCELLED' })
@@ -238,7 +239,7 @@ async function runCallers(seed: number): Promise<SeedOutcome> {
       const kind = random.below(8)
       const message: AskInput<ProgramMessage> =
         kind < 4
-          ? { type: 'bestWorker', body: bodyOf(tokens), id: kind === 3 ? undefined : id }
+          ? { type: 'bestWorker', prompt: written(tokens), id: kind === 3 ? undefined : id }
           : kind < 6
             ? { type: 'freeReserved', id }
             : { type: 'reservedPrefilled', id }

@@ -82,7 +82,10 @@ t.test('without its frontend a router only chooses', async t => {
   const fleet = await startFleet({
     engines: [{ blockSizeTokens: BLOCK }, { blockSizeTokens: BLOCK }],
     // As operators of the standalone router type it.
-    router: ['--no-frontend', '--router-block-size', String(BLOCK), '--endpoint', 'ns.prefill.generate'],
+    router: [
+      ...['--no-frontend', '--router-block-size', String(BLOCK), '--endpoint', 'ns.prefill.generate'],
+      ...['--metrics-port', '0', '--metrics-dynamo-names'],
+    ],
   })
   t.teardown(() => fleet.stop())
   const body = { model: MODEL, token_ids: prompt(41), prompt: prompt(41), max_tokens: 1 }
@@ -100,6 +103,13 @@ t.test('without its frontend a router only chooses', async t => {
   const { routes, relayed } = (await fleet.send('/')).json
   t.notOk(Object.keys(routes).some(name => name.includes('completions')))
   t.strictSame(relayed, [])
+
+  const { metricsUrl = '' } = fleet.router
+  const metrics = (await send(metricsUrl, '/metrics')).text
+  t.match(metrics, /^dynamo_component_router_requests_total/m)
+  t.match(metrics, /^homing_gateway_reserved_requests 0$/m)
+  for (const path of ['/', '/health', '/workers', '/v1/models'])
+    t.equal((await send(metricsUrl, path)).status, 404, `${path} at the port of the metrics`)
 
   // The caller sends its request itself, and the router learns from the events of the engine.
   const post = (path: string, sent: unknown) =>

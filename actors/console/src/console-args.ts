@@ -26,7 +26,9 @@ export interface ConsoleArgs {
   readonly hostNames?: readonly string[]
   /** 0 picks a free port; undefined: gateways pass requests on. */
   readonly adminPort: number | undefined
-  /** Certificate and key of the port of its own; default: plain HTTP. */
+  /** A port with /metrics alone; 0 picks a free one; default: there is none. */
+  readonly metricsPort?: number | undefined
+  /** Certificate and key of the ports of its own; default: plain HTTP. */
   readonly tls?: TlsArgs | undefined
   /** A client with this key may change workers and thresholds; undefined: only this machine may. */
   readonly adminKey?: string | undefined
@@ -76,6 +78,7 @@ export type ConsoleSettings = Pick<
   | 'host'
   | 'hostNames'
   | 'adminPort'
+  | 'metricsPort'
   | 'page'
   | 'pageTabsMax'
   | 'openOperatorRequestsMax'
@@ -117,6 +120,7 @@ export function consoleArgsFromSettings(
     host: settings.host,
     hostNames: settings.hostNames,
     adminPort: settings.adminPort,
+    metricsPort: settings.metricsPort,
     page: settings.page,
     pageTabsMax: settings.pageTabsMax,
     openOperatorRequestsMax: settings.openOperatorRequestsMax,

@@ -2,7 +2,7 @@
  * Console: answers operators and their tools: views of the router, and the metrics of all actors.
  *
  * In     requests of operators: from the gateway, as plain data, or from its own port if it has one
- *        (--admin-port).
+ *        (--admin-port), and for /metrics from a further one (--metrics-port).
  * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. Changes of
  *        workers and thresholds are requests to the directory, which owns them; the gateway counts the errors
  *        and the cut clients of its own port.
@@ -21,42 +21,34 @@ import { type Clock, KEYS_FILE_BYTES_MAX, type Log, toErrorRecord } from '@homin
 import {
   type AdminKey,
   AdminKeys,
-  Bodies,
   EventStreams,
   errorAnswer,
   FollowedFiles,
-  FrontDoor,
-  fetchPieces,
+  type FrontDoor,
   followTls,
   mayStillRead,
   type Pulled,
   parseAdminKeys,
   RouteTable,
-  sendAnswer,
-  sendBooked,
-  sendView,
   ViewRoom,
 } from '@homing/http'
-import {
-  type HttpExchange,
-  type HttpTransport,
-  type TlsIdentity,
-  transportCapability,
-} from '@homing/transport'
+import { type HttpTransport, type TlsIdentity, transportCapability } from '@homing/transport'
 import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
 import type { ConsoleMessage, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
 import { processMetrics } from './metrics/process-metrics.ts'
 import { OpenDump } from './open-dump.ts'
 import { Operations } from './operations.ts'
-import { OPERATOR_ROUTES } from './operator-routes.ts'
+import { OPERATOR_ROUTES, type OperatorRoute } from './operator-routes.ts'
+import { openDoor } from './own-door.ts'
 import { PageBuilder } from './page/page-builder.ts'
 import { PageTabs } from './page/page-tabs.ts'
 
 const OPEN_MAX = 100
+const METRICS = '/metrics'
+const ALL_HINT = 'GET / lists them'
+const METRICS_HINT = 'this port serves /metrics alone'
 const FILES_LOOK_INTERVAL_MS = 1000
-/** Bodies of `POST /route` on a port of its own, all together. */
-const BODIES_COUNT_MAX = 4
 const CONSOLE_LIFE_BYTES = 9
 
 export const operatorConsole = defineActor(
@@ -66,7 +58,7 @@ export const operatorConsole = defineActor(
   reentrant: true,
   async setup(context, args) {
     const state = new Console(context, args)
-    const door = await state.open(args)
+    const { door, metricsDoor } = await state.open(args)
     if (state.hasFiles) context.scheduleEvery(FILES_LOOK_INTERVAL_MS, { type: 'lookAtFiles' })
     return {
       serve: async ({ request, reply }) => reply(await state.answer(request)),
@@ -76,14 +68,18 @@ export const operatorConsole = defineActor(
       pageUpdate: async ({ gateway, isFirst, reply }) => reply(await state.pageUpdate(gateway, isFirst)),
       pageTabs: ({ gateway, counts }) => state.tabs.take(gateway, counts),
       gateways: ({ gateways }) => state.takeGateways(gateways),
-      started: () => door?.assertOpen(),
+      started() {
+        door?.assertOpen()
+        metricsDoor?.assertOpen()
+      },
       lookAtFiles: () => state.lookAtFiles(),
       address: ({ reply }) => reply(door?.address),
-      [signal](event) {
+      metricsAddress: ({ reply }) => reply(metricsDoor?.address),
+      async [signal](event) {
         if (event.type === 'terminated') return
         state.streams.close()
         // Also before a restart: the next instance listens on the same port.
-        return door?.close(0)
+        await Promise.all([door?.close(0), metricsDoor?.close(0)])
       },
     }
   },
@@ -107,12 +103,18 @@ class Console {
   readonly #http: HttpTransport
   readonly #room: ViewRoom
   readonly #operations: Operations
-  readonly #routes = new RouteTable(OPERATOR_ROUTES)
+  readonly #routes = new RouteTable<OperatorRoute>(OPERATOR_ROUTES)
+  readonly #metricsAlone = new RouteTable<OperatorRoute>(
+    OPERATOR_ROUTES.filter(({ path }) => path === METRICS),
+  )
   /** After a start it is known with the guardian's next word; what needs it waits until then. */
   readonly #known = Promise.withResolvers<readonly ActorRef<FromConsole>[]>()
   #gateways: readonly ActorRef<FromConsole>[] = []
   #openCount = 0
-  #door: FrontDoor | undefined
+  #doors: readonly (FrontDoor | undefined)[] = []
+  readonly #identified = (identity: TlsIdentity): void => {
+    for (const door of this.#doors) door?.setIdentity(identity)
+  }
 
   constructor(context: ActorContext<ConsoleMessage>, args: ConsoleArgs) {
     const { clock, log, random } = context
@@ -120,9 +122,9 @@ class Console {
     const system = context.use(systemView)
     const { http, brokers } = context.use(transportCapability)
     this.#log = log
-    if (args.tls !== undefined && args.adminPort !== undefined) {
+    if (args.tls !== undefined && (args.adminPort !== undefined || args.metricsPort !== undefined)) {
       // The first gateway has the same files, and tells.
-      this.tls = followTls(args.tls, identity => this.#door?.setIdentity(identity), undefined)
+      this.tls = followTls(args.tls, this.#identified, undefined)
     }
     if (args.adminKeys !== undefined) {
       const { file, keys } = args.adminKeys
@@ -170,26 +172,38 @@ class Console {
     })
   }
 
-  /** The port of its own; undefined: there is none. */
-  async open(args: ConsoleArgs): Promise<FrontDoor | undefined> {
+  /** Its ports: of the operator routes, and of /metrics alone; undefined: it has none. */
+  async open(args: ConsoleArgs): Promise<{
+    readonly door: FrontDoor | undefined
+    readonly metricsDoor: FrontDoor | undefined
+  }> {
     await this.#adminKeys?.begin(this.#clock)
-    if (args.adminPort === undefined) return undefined
     await this.tls?.begin(this.#clock)
-    this.#door = await openDoor(
-      this.#http,
-      { ...args, port: args.adminPort, identity: this.tls?.value },
-      {
-        answer: request => this.answer(request),
-        undelivered: booked => this.undelivered(booked),
-        // A gateway counts for both ports; before it is known, nothing is counted.
-        count: message => void this.#gateways[0]?.tell(message),
-        routeName: path => this.#routes.at(path)?.name ?? 'none',
-        streams: this.streams,
-        openDump: this.openDump,
-        room: this.#room,
-      },
-    )
-    return this.#door
+    const open = async (
+      port: number | undefined,
+      routes: RouteTable<OperatorRoute>,
+      hint: string,
+    ): Promise<FrontDoor | undefined> =>
+      port === undefined
+        ? undefined
+        : openDoor(
+            this.#http,
+            { ...args, port, identity: this.tls?.value },
+            {
+              answer: request => this.answer(request, routes, hint),
+              undelivered: booked => this.undelivered(booked),
+              // A gateway counts for all ports; before it is known, nothing is counted.
+              count: message => void this.#gateways[0]?.tell(message),
+              routeName: path => routes.at(path)?.name ?? 'none',
+              streams: this.streams,
+              openDump: this.openDump,
+              room: this.#room,
+            },
+          )
+    const door = await open(args.adminPort, this.#routes, ALL_HINT)
+    const metricsDoor = await open(args.metricsPort, this.#metricsAlone, METRICS_HINT)
+    this.#doors = [door, metricsDoor]
+    return { door, metricsDoor }
   }
 
   /** For the tabs of this gateway, or of the console's own port. */
@@ -222,11 +236,11 @@ class Console {
   }
 
   /** Never rejects. */
-  async answer(request: OperatorRequest): Promise<OperatorAnswer> {
+  async answer(request: OperatorRequest, routes = this.#routes, hint = ALL_HINT): Promise<OperatorAnswer> {
     this.#openCount++
     try {
       if (this.#openCount > OPEN_MAX) throw new ConsoleBusyError('are being answered', OPEN_MAX)
-      const { route, parameter } = this.#routes.find(request, 'GET / lists them')
+      const { route, parameter } = routes.find(request, hint)
       return await this.#operations.answer(route.path, request, parameter)
     } catch (thrown) {
       const refusal = errorAnswer(thrown)
@@ -237,68 +251,4 @@ class Console {
       this.#openCount--
     }
   }
-}
-
-type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
-
-interface DoorParts {
-  /** Never rejects. */
-  readonly answer: (request: OperatorRequest) => Promise<OperatorAnswer>
-  /** The client of an answer left before it had it. */
-  readonly undelivered: (booked: string) => void
-  readonly count: (message: CountedMessage) => void
-  /** Its label in metrics. */
-  readonly routeName: (path: string) => string
-  readonly streams: EventStreams
-  readonly openDump: OpenDump
-  readonly room: ViewRoom
-}
-
-/** A port of its own. */
-function openDoor(
-  http: HttpTransport,
-  {
-    host,
-    port,
-    identity: tls,
-    bodyBytesMax,
-    bodySilenceMsMax,
-    clientStallMsMax: readerStallMsMax,
-    keepAliveMsMax,
-  }: ConsoleArgs & { readonly port: number; readonly identity: TlsIdentity | undefined },
-  { answer, undelivered, count, routeName, streams, openDump, room }: DoorParts,
-): Promise<FrontDoor> {
-  const bodies = new Bodies(
-    BODIES_COUNT_MAX * bodyBytesMax,
-    (bytes, bytesMax) => new ConsoleBusyError(`bytes of bodies are held, of ${bytesMax}`, bytes),
-  )
-  const serve = async (exchange: HttpExchange): Promise<void> => {
-    const { method, path, query, headers, peerAddress } = exchange
-    const hold = bodies.hold()
-    exchange.onClientGone(reason => {
-      if (reason === 'stalled') count({ type: 'clientStalled', route: routeName(path) })
-    })
-    const serveView = async (): Promise<number> => {
-      const place = room.enter(exchange, routeName(path) === 'metrics')
-      const body = method === 'POST' ? await hold.readDecoded(exchange, bodyBytesMax) : undefined
-      const answered = await answer({ method, path, query, headers, peerAddress, body })
-      const { dump, booked } = answered
-      if (dump === undefined)
-        return sendBooked(exchange, booked === undefined ? undefined : () => undelivered(booked), () =>
-          sendView(exchange, place, answered, { streams, pieces: undefined }),
-        )
-      const pieces = fetchPieces(
-        () => openDump.next(dump),
-        () => openDump.end(dump),
-      )
-      return sendView(exchange, place, answered, { streams, pieces })
-    }
-    const status = await serveView()
-      .catch((thrown: unknown) => (exchange.isClosed ? 0 : sendAnswer(exchange, errorAnswer(thrown))))
-      .finally(() => hold.release())
-    if (status >= 400) count({ type: 'refused', route: routeName(path), status })
-  }
-  const options = { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax, tls }
-  const malformed = (status: number): void => count({ type: 'refused', route: 'none', status })
-  return FrontDoor.open(http, options, malformed, exchange => void serve(exchange))
 }

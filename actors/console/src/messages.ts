@@ -73,3 +73,5 @@ export type ConsoleMessage =
   | { readonly type: 'started' }
   /** Where it listens, or why it cannot; undefined: it has no port of its own. */
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }
+  /** As `address`, of the port with /metrics alone. */
+  | { readonly type: 'metricsAddress'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }

@@ -36,4 +36,5 @@ export const OPERATOR_ROUTES = [
   get('overview', '/'),
 ] as const
 
+export type OperatorRoute = (typeof OPERATOR_ROUTES)[number]
 export type OperatorPath = (typeof OPERATOR_ROUTES)[number]['path']

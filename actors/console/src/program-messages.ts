@@ -15,10 +15,18 @@ export interface ChosenWorker {
   readonly overlapBlocks: number
 }
 
-/**
- * From programs that route by themselves. `body`: JSON of a completion, or with `token_ids` in place of a
- * prompt; `nvext` and `router_config_override` as clients send them. The bytes are only read.
- */
+/** A prompt that a program asks about. Bytes and ids are only read. */
+export interface ProgramPrompt {
+  /**
+   * JSON of a completion, or with `token_ids` in place of a prompt; `nvext` and `router_config_override` as
+   * clients send them.
+   */
+  readonly body: Uint8Array
+  /** The prompt, as bit patterns of u32; the body has none then. Undefined: it is in the body. */
+  readonly ids?: Int32Array | undefined
+}
+
+/** From programs that route by themselves. */
 export type ProgramMessage =
   /**
    * The worker for a prompt. With an `id` the request is booked there, until `freeReserved`, and counts as
@@ -26,14 +34,14 @@ export type ProgramMessage =
    */
   | {
       readonly type: 'bestWorker'
-      readonly body: Uint8Array
+      readonly prompt: ProgramPrompt
       readonly id: string | undefined
       readonly reply: Reply<ChosenWorker | ErrorRecord>
     }
   /** What each worker key would have to do with the prompt. Changes nothing. */
   | {
       readonly type: 'potentialLoads'
-      readonly body: Uint8Array
+      readonly prompt: ProgramPrompt
       readonly reply: Reply<readonly PotentialKeyLoad[] | ErrorRecord>
     }
   /** The first token of a booked request has come; repeated: the request is alive. */

@@ -34,7 +34,7 @@ export async function bestWorker(request: OperatorRequest, parts: ProgramParts):
   parts.assertMayChange(request)
   const { body, id } = readPrompt(request)
   const gateway = await gatewayOf(parts)
-  const best = await gateway.ask({ type: 'bestWorker', body, id }, { timeout: parts.askMsMax })
+  const best = await gateway.ask({ type: 'bestWorker', prompt: { body }, id }, { timeout: parts.askMsMax })
   if ('code' in best) throw new RefusedError(best, undefined)
   const answer = jsonAnswer(200, { ...rankView(best), url: best.origin })
   return id === undefined ? answer : { ...answer, booked: id }
@@ -84,7 +84,7 @@ async function loadsOf(request: OperatorRequest, parts: ProgramParts): Promise<r
   parts.assertMayChange(request)
   const { body } = readPrompt(request)
   const gateway = await gatewayOf(parts)
-  const rows = await gateway.ask({ type: 'potentialLoads', body }, { timeout: parts.askMsMax })
+  const rows = await gateway.ask({ type: 'potentialLoads', prompt: { body } }, { timeout: parts.askMsMax })
   if ('code' in rows) throw new RefusedError(rows, undefined)
   return rows
 }

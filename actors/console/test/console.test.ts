@@ -69,7 +69,8 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     indexers: [],
     ...change,
   }
-  const spawn = () => system.spawn(operatorConsole, { name: 'console', args })
+  const spawn = (other: Partial<ConsoleArgs> = {}) =>
+    system.spawn(operatorConsole, { name: 'console', args: { ...args, ...other } })
   const ref = spawn()
   const gateway = system.spawn(scriptedGateway, { name: 'gateway', args: undefined })
   const serve = async (path: string, method = 'GET', from: From = {}) => {
@@ -78,7 +79,8 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     const { status, headers: answered, body: bytes } = await ref.ask({ type: 'serve', request }, ASK)
     return { status, headers: answered, text: new TextDecoder().decode(bytes) }
   }
-  return { system, ref, spawn, directory, gateway: gateway as ActorRef<FromConsole>, serve }
+  const client = network.transport()
+  return { system, ref, spawn, client, directory, gateway: gateway as ActorRef<FromConsole>, serve }
 }
 
 t.test('what needs the gateway waits until it is known, and nothing else does', async t => {
@@ -223,8 +225,33 @@ t.test('a port that is taken is told, and fails the console when the start is ov
   t.match(await ref.ask({ type: 'address' }, ASK), { port: PORT })
 })
 
+t.test('a port for metrics serves /metrics alone', async t => {
+  const { system, ref, spawn, gateway, client } = start(t, { adminPort: PORT, metricsPort: PORT + 1 })
+  ref.tell({ type: 'gateways', gateways: [gateway] })
+  t.strictSame(await ref.ask({ type: 'metricsAddress' }, ASK), { host: HOST, port: PORT + 1 })
+  const ask = async (port: number, path: string, method = 'GET') => {
+    const asked = client.http.fetch({ origin: `http://${HOST}:${port}`, method, path }, { timeoutMs: 30_000 })
+    await system.advance('2s')
+    const { status, body } = await asked
+    return { status, text: new TextDecoder().decode(body) }
+  }
+  const metrics = /^homing_gateway_open_requests 7$/m
+  t.match(await ask(PORT + 1, '/metrics'), { status: 200, text: metrics })
+  t.equal((await ask(PORT + 1, '/metrics', 'POST')).status, 405)
+  for (const path of ['/', '/workers', '/dump', '/health', '/v1/models'])
+    t.match(await ask(PORT + 1, path), { status: 404, text: /this port serves \/metrics alone/ }, path)
+  t.match(await ask(PORT, '/metrics'), { status: 200, text: metrics }, 'and it stays where it was')
+
+  const second = spawn({ adminPort: undefined })
+  t.match(await second.ask({ type: 'metricsAddress' }, ASK), { code: 'HOMING_TRANSPORT_LISTEN' })
+  const ended = system.whenTerminated(second)
+  second.tell({ type: 'started' })
+  t.match(await ended, { reason: 'failed' })
+})
+
 t.test('without a port of its own it has no address', async t => {
   const { ref } = start(t)
+  t.equal(await ref.ask({ type: 'metricsAddress' }, ASK), undefined)
   t.equal(await ref.ask({ type: 'address' }, ASK), undefined)
 })
 

@@ -19,12 +19,13 @@
  */
 
 import { AskTimeoutError } from '@homing/actor'
-import type { Explained } from '@homing/actors/console'
-import type {
-  CompletionRoute,
-  GivenBody as ReadBody,
-  ReadRequest,
-  ReadResult,
+import type { Explained, ProgramPrompt } from '@homing/actors/console'
+import {
+  type CompletionRoute,
+  type GivenBody as ReadBody,
+  type ReadRequest,
+  type ReadResult,
+  sizeToRead,
 } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
@@ -84,6 +85,8 @@ const TOKENIZER_MS_MAX = 3_600_000
 interface GivenBody {
   readonly route: CompletionRoute
   readonly body: Uint8Array
+  /** The prompt, of a program; undefined: it is in the body. */
+  readonly promptIds?: Int32Array | undefined
   /** Whose memory the body lies in; undefined: in memory of its own. */
   readonly hold?: BodyHold | undefined
 }
@@ -384,8 +387,8 @@ export class RequestReader {
    * A request whose program sends it itself: `token_ids`, or any prompt, with `nvext`. Hints of programs
    * count: they have the rights of operators. Rejects with what is wrong with the body.
    */
-  async placeable(body: Uint8Array, id: string | undefined): Promise<RoutingRequest> {
-    const read = await this.#read({ route: 'completions', body }, NO_HEADERS, false)
+  async placeable({ body, ids }: ProgramPrompt, id: string | undefined): Promise<RoutingRequest> {
+    const read = await this.#read({ route: 'completions', body, promptIds: ids }, NO_HEADERS, false)
     return this.#routing(read, 'completions', id ?? this.#parts.newId(), read.session, undefined)
   }
 
@@ -430,19 +433,19 @@ export class RequestReader {
   }
 
   async #read(
-    { route, body, hold }: GivenBody,
+    { route, body, promptIds, hold }: GivenBody,
     headers: HttpHeaders,
     wantTokenIds: boolean,
   ): Promise<ReadRequest> {
     const loan = hold?.lend()
-    const reading = this.#ask({ route, body, headers: singleHeaders(headers), wantTokenIds })
+    const reading = this.#ask({ route, body, promptIds, headers: singleHeaders(headers), wantTokenIds })
     // Without an answer it is not known whether a thread still reads.
     if (loan !== undefined)
       reading.then(
         () => loan.giveBack(),
         () => loan.lose(),
       )
-    const result = await this.#inTime(reading, body.length)
+    const result = await this.#inTime(reading, body.length + (promptIds?.byteLength ?? 0))
     if (result.kind === 'refused') throw new RefusedError(result.error, result.param)
     return result.request
   }
@@ -450,7 +453,7 @@ export class RequestReader {
   async #ask(given: ReadBody): Promise<ReadResult> {
     const { tokenizer, own, readMsMax } = this.#parts.args
     const options = { timeout: TOKENIZER_MS_MAX }
-    if (own !== undefined && given.body.length <= own.nearBodyBytesMax) {
+    if (own !== undefined && sizeToRead(given) <= own.nearBodyBytesMax) {
       // One that has failed reads nothing; the tokenizer does.
       const near = await own.nearTokenizer.ask({ type: 'read', ...given }, options).catch(() => undefined)
       if (near !== undefined && near.kind !== 'elsewhere') return near

@@ -17,7 +17,7 @@
  */
 
 import type { ActorRef } from '@homing/actor'
-import type { ChosenWorker } from '@homing/actors/console'
+import type { ChosenWorker, ProgramPrompt } from '@homing/actors/console'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
@@ -44,8 +44,8 @@ export interface ReservationsParts {
   readonly router: ActorRef<RouterMessage>
   readonly tracker: ActorRef<TrackerMessage>
   readonly fleet: () => Fleet
-  /** Reads a body; `id`: that of the request, if its program gives one. */
-  readonly read: (body: Uint8Array, id: string | undefined) => Promise<RoutingRequest>
+  /** Reads a prompt; `id`: that of the request, if its program gives one. */
+  readonly read: (prompt: ProgramPrompt, id: string | undefined) => Promise<RoutingRequest>
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
   readonly openMax: number
@@ -54,7 +54,7 @@ export interface ReservationsParts {
 }
 
 interface Reservation {
-  /** Undefined: its body is being read. */
+  /** Undefined: its prompt is being read. */
   placement: Placement | undefined
   isBooked: boolean
   bookedMs: number
@@ -80,19 +80,19 @@ export class Reservations {
   }
 
   /** Never rejects. */
-  async bestWorker(body: Uint8Array, id: string | undefined): Promise<ChosenWorker | ErrorRecord> {
+  async bestWorker(prompt: ProgramPrompt, id: string | undefined): Promise<ChosenWorker | ErrorRecord> {
     try {
-      return id === undefined ? await this.#look(body) : await this.#reserve(body, id)
+      return id === undefined ? await this.#look(prompt) : await this.#reserve(prompt, id)
     } catch (thrown) {
       return toErrorRecord(thrown)
     }
   }
 
   /** Never rejects. */
-  async potentialLoads(body: Uint8Array): Promise<readonly PotentialKeyLoad[] | ErrorRecord> {
+  async potentialLoads(prompt: ProgramPrompt): Promise<readonly PotentialKeyLoad[] | ErrorRecord> {
     const { router, read, askMsMax } = this.#parts
     try {
-      const request = await read(body, undefined)
+      const request = await read(prompt, undefined)
       return await router.ask({ type: 'potentialLoads', request }, { timeout: askMsMax })
     } catch (thrown) {
       return toErrorRecord(thrown)
@@ -141,15 +141,15 @@ export class Reservations {
     for (const [id, found] of this.#open) this.#end(id, found)
   }
 
-  async #look(body: Uint8Array): Promise<ChosenWorker> {
+  async #look(prompt: ProgramPrompt): Promise<ChosenWorker> {
     const { router, read, askMsMax } = this.#parts
-    const request = await read(body, undefined)
+    const request = await read(prompt, undefined)
     const answer = await router.ask({ type: 'explain', request }, { timeout: askMsMax })
     if ('code' in answer) throw fromErrorRecord(answer)
     return this.#best(answer)
   }
 
-  async #reserve(body: Uint8Array, id: string): Promise<ChosenWorker> {
+  async #reserve(prompt: ProgramPrompt, id: string): Promise<ChosenWorker> {
     const { clock, placements, read, openMax } = this.#parts
     if (id.length === 0 || id.length > ID_CHARACTERS_MAX)
       throw new BadReservationIdError(id.length, ID_CHARACTERS_MAX)
@@ -165,7 +165,7 @@ export class Reservations {
     }
     this.#open.set(id, own)
     try {
-      const request = await read(body, id)
+      const request = await read(prompt, id)
       if (this.#open.get(id) !== own) throw new ReservationCancelledError(id)
       // Its program says when the first token comes, as a stream does.
       own.placement = placements.ask({ ...request, isStream: true }, undefined, 0)

@@ -72,19 +72,21 @@ async function whenServing(
   { gateways, console, directory, replicaBridge }: Children,
 ): Promise<ReadyReport> {
   const deadline = { timeout: FIRST_PROBES_MS_MAX }
-  const [addresses, admin] = await Promise.all([
+  const [addresses, admin, metrics] = await Promise.all([
     Promise.all(gateways.map(gateway => gateway.ask({ type: 'address' }, deadline))),
     console.ask({ type: 'address' }, deadline),
+    console.ask({ type: 'metricsAddress' }, deadline),
   ])
   for (const address of addresses) if ('code' in address) throw fromErrorRecord(address)
   const address = addresses[0] as GatewayAddress
   if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
+  if (metrics !== undefined && 'code' in metrics) throw fromErrorRecord(metrics)
   const fleet = await directory.ask({ type: 'whenProbed', withinMs: FIRST_PROBES_MS_MAX / 2 }, deadline)
   const [settled] = await Promise.all([
     settledFleet(context, directory),
     replicaBridge && knownReplicas(context, replicaBridge),
   ])
-  return { ...address, admin, fleet: settled ?? fleet }
+  return { ...address, admin, metrics, fleet: settled ?? fleet }
 }
 
 /**

@@ -171,11 +171,14 @@ export class BodyReader {
 
   /** `isCheck`: its tokens are those of this router, even if engines make others. */
   async #read(task: ReadTask, configuration: ReaderConfiguration, isCheck = false): Promise<ReaderOutcome> {
-    const { body, headers, route, wantTokenIds, wallMs } = task
+    const { body, promptIds, headers, route, wantTokenIds, wallMs } = task
     const { table, names = NO_ALIASES, affinityFields = [], unlistedAdaptersOf } = configuration
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
-    const request = readRequest(body, scan, headers, { ...optionsOf(route, scan), affinityFields })
+    const request = readRequest(body, scan, headers, {
+      ...(promptIds === undefined ? optionsOf(route, scan) : {}),
+      affinityFields,
+    })
     const model = servedModel(request.model ?? onlyBaseModel(table), names, name => table.has(name))
     const entry = table.get(model) ?? adapterOf(table.get(unlistedAdaptersOf ?? ''), model)
     const namespace: HashNamespace = {
@@ -228,6 +231,8 @@ export class BodyReader {
     // The router refuses this model, and its error lists the models.
     if (entry === undefined)
       return { kind: 'read', request: { ...unread, unknownPromptReason: 'no worker serves the model' } }
+    if (promptIds !== undefined)
+      return { kind: 'read', request: withTokens(unread, promptIds, namespace, wantTokenIds, 'client') }
     const view = isConverted(route)
       ? convertedView(route, readBody, request, entry, await this.#tokenizers.messagesRules(entry))
       : { ...readBody, body, request, isConverted: false }

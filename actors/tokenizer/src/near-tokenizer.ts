@@ -17,6 +17,7 @@ import { type ActorRef, defineActor } from '@homing/actor'
 import type { RouterSettings } from '@homing/config'
 import { BodyReader } from './body-reader.ts'
 import type { NearTokenizerMessage, TokenizerMessage } from './messages.ts'
+import { sizeToRead } from './read-request.ts'
 import { FOLLOW_MS } from './reader-followers.ts'
 import { mayReadInline } from './readers.ts'
 import { INLINE_CACHE_SHARE } from './tokenizer-args.ts'
@@ -80,8 +81,8 @@ export const nearTokenizer = defineActor(
 
       report,
 
-      async read({ route, body, headers, wantTokenIds, reply }) {
-        if (!mayRead || body.length > inlineBodyBytesMax) {
+      async read({ route, body, promptIds, headers, wantTokenIds, reply }) {
+        if (!mayRead || sizeToRead({ body, promptIds }) > inlineBodyBytesMax) {
           reply(ELSEWHERE)
           return
         }
@@ -89,6 +90,7 @@ export const nearTokenizer = defineActor(
         const task = {
           type: 'read',
           ...given,
+          promptIds,
           version,
           wallMs: clock.wallMs(),
           unaskable: undefined,

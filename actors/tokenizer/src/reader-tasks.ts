@@ -33,6 +33,8 @@ export interface ReadTask {
   readonly type: 'read'
   readonly route: CompletionRoute
   readonly body: Uint8Array
+  /** As in `GivenBody`. */
+  readonly promptIds?: Int32Array | undefined
   readonly headers: Readonly<Record<string, string>>
   readonly wantTokenIds: boolean
   /** Version of the configuration that the task needs. */

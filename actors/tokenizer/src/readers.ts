@@ -18,6 +18,7 @@ import { BodyReader } from './body-reader.ts'
 import type { TokenizerPath } from './messages.ts'
 import type { ModelEntry, ModelTable } from './model-table.ts'
 import { DISTRUSTED } from './prompt-tokens.ts'
+import { sizeToRead } from './read-request.ts'
 import type {
   CheckTask,
   HashTask,
@@ -95,7 +96,7 @@ export class Readers {
   read(task: Omit<ReadTask, 'type' | 'version'>, waitMsMax: number): Promise<ReaderOutcome> {
     const { body } = task
     const { version } = this.#configuration
-    const isInline = this.#mayInline && body.length <= this.#options.inlineBodyBytesMax
+    const isInline = this.#mayInline && sizeToRead(task) <= this.#options.inlineBodyBytesMax
     if (isInline) return this.#inline.run({ ...task, type: 'read', version })
     return this.#options.threads.run({ ...task, type: 'read', version }, affinityOf(body), waitMsMax)
   }

@@ -193,10 +193,10 @@ class Tokenizer {
 
   /** Never rejects. */
   async read(message: ReadMessage): Promise<ReadResult> {
-    const { route, body, headers, wantTokenIds, waitMsMax } = message
+    const { route, body, promptIds, headers, wantTokenIds, waitMsMax } = message
     try {
       const wallMs = this.#context.clock.wallMs()
-      const task = { route, body, headers, wantTokenIds, wallMs }
+      const task = { route, body, promptIds, headers, wantTokenIds, wallMs }
       const outcome = await this.#readers.read({ ...task, unaskable: undefined }, waitMsMax)
       if (outcome.kind === 'read' && outcome.request.tokenizedBy === 'router') {
         this.#checker.offer({ ...task, unaskable: undefined })

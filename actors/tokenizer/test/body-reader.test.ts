@@ -50,6 +50,7 @@ interface ReadOptions {
   readonly unlistedAdaptersOf?: string
   readonly trustsTokenData?: boolean
   readonly affinityFields?: readonly string[]
+  readonly promptIds?: Int32Array
 }
 
 /** `body`: JSON text as it stands, or a value. */
@@ -70,6 +71,7 @@ function run(body: string | object, options: ReadOptions = {}): Promise<ReaderOu
     version,
     route: options.route ?? (text.includes('"messages"') ? 'chat' : 'completions'),
     body: utf8(text),
+    promptIds: options.promptIds,
     headers: options.headers ?? {},
     wantTokenIds: options.wantTokenIds ?? true,
     wallMs: options.wallMs ?? 0,
@@ -203,6 +205,25 @@ t.test('a completion takes a text, texts, ids or lists of ids; the first prompt 
   t.strictSame(await idsOf([TEXT, 'another']), ['router', ...ids])
   t.strictSame(await idsOf([1, 2, 4_294_967_295]), ['client', 1, 2, -1])
   t.strictSame(await idsOf([[5, 6], [7]]), ['router', 5, 6])
+})
+
+t.test('ids beside the body are read as ids in it, whatever else the body says', async t => {
+  const ids = Array.from({ length: 3 * BLOCK + 1 }, (_, at) => 4_294_967_295 - at)
+  for (const more of [
+    { model: 'm' },
+    {},
+    { model: 'poet' },
+    { model: 'm', cache_salt: 'a' },
+    { model: 'm', nvext: { backend_instance_id: 3, router_config_override: { router_temperature: 1 } } },
+    { model: 'another' },
+  ]) {
+    const { upstreamBody: _, ...inBody } = await read({ token_ids: ids, ...more })
+    const { upstreamBody: __, ...beside } = await read(more, {
+      promptIds: Int32Array.from(ids, id => id | 0),
+    })
+    t.strictSame(beside, inBody, JSON.stringify(more))
+  }
+  t.strictSame(await refusal('{"model":', { promptIds: new Int32Array(1) }), await refusal('{"model":'))
 })
 
 t.test('of what separates a prompt from equal ones each beginning is told that events may show', async t => {

@@ -26,12 +26,13 @@ async function world(t: Test, args: Partial<NearTokenizerArgs> = {}) {
       ...args,
     },
   })
-  const readNear = (body: object) =>
+  const readNear = (body: object, promptIds?: Int32Array) =>
     near.ask(
       {
         type: 'read',
         route: 'messages' in body ? 'chat' : 'completions',
         body: utf8(JSON.stringify(body)),
+        promptIds,
         headers: {},
         wantTokenIds: true,
       },
@@ -54,6 +55,8 @@ t.test('what is long is read elsewhere', async t => {
   const { readNear, configured } = await world(t)
   await configured()
   t.strictSame(await readNear({ ...PROMPT, prompt: 'long '.repeat(300) }), { kind: 'elsewhere' })
+  t.match(await readNear({ model: 'm' }, new Int32Array(4000)), { request: { promptTokens: 4000 } })
+  t.strictSame(await readNear({ model: 'm' }, new Int32Array(4096)), { kind: 'elsewhere' })
 })
 
 t.test('what it remembers counts with the tokenizer, which follows the fleet for both', async t => {

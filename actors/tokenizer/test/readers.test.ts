@@ -46,8 +46,10 @@ function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
     onLoadFailed: () => told.resolve('failed'),
   })
   readers.setModels(modelTable(fleetOf({}), readGivenTokenizers([directory])))
-  const read = async (prompt: string) => {
-    const body = utf8(JSON.stringify({ model: 'm', prompt }))
+  const read = async (prompt: string | Int32Array) => {
+    const isText = typeof prompt === 'string'
+    const body = utf8(JSON.stringify({ model: 'm', ...(isText ? { prompt } : {}) }))
+    const promptIds = isText ? undefined : prompt
     const task = {
       route: 'completions',
       headers: {},
@@ -55,7 +57,7 @@ function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
       wallMs: 0,
       unaskable: undefined,
     } as const
-    const outcome = await readers.read({ ...task, body }, 1000)
+    const outcome = await readers.read({ ...task, body, promptIds }, 1000)
     return outcome.kind === 'read' ? outcome.request.tokenIds : outcome.kind
   }
   return { readers, read, asked, loaded: told.promise }
@@ -77,6 +79,19 @@ t.test(
     t.strictSame(asked, ['read'])
   },
 )
+
+t.test('of ids beside a body four count as a byte of it', async t => {
+  const { read, asked, loaded } = start(TINY, 100)
+  await loaded
+  asked.splice(0)
+  // The body is {"model":"m"}.
+  const short = Int32Array.from({ length: 4 * 87 }, (_, at) => at)
+  t.strictSame(await read(short), short)
+  t.strictSame(asked.splice(0), [])
+  const long = Int32Array.from({ length: 4 * 87 + 1 }, (_, at) => at)
+  t.strictSame(await read(long), long)
+  t.strictSame(asked, ['read'])
+})
 
 t.test('short requests that come together have the ids of their own prompts', async t => {
   const tiny = await PromptTokenizer.load(TINY)

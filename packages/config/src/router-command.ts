@@ -174,6 +174,7 @@ export const routerCommand: Command<typeof routerSettings> = {
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`
         : undefined,
+    faultOfMetricsPort,
     faultOfPicker,
     ({ settings: { tlsCertificateFile, tlsKeyFile } }) =>
       (tlsCertificateFile === undefined) !== (tlsKeyFile === undefined)
@@ -253,8 +254,16 @@ function remarkOfOrder({ settings }: RuleFacts<RouterSettings>): string | undefi
 }
 
 function faultOfPicker({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
-  const { pickerPort, pickerHealthPort, pickerTls, tlsCertificateFile, port, adminPort, gatewayThreads } =
-    settings
+  const {
+    pickerPort,
+    pickerHealthPort,
+    pickerTls,
+    tlsCertificateFile,
+    port,
+    adminPort,
+    metricsPort,
+    gatewayThreads,
+  } = settings
   if (pickerPort === undefined) {
     const idle = pickerSettings.find(({ key }) => key !== 'pickerPort' && isGiven(key))
     return idle && `--${idle.name} has no effect without --picker-port: give it, or leave --${idle.name} out`
@@ -266,13 +275,26 @@ function faultOfPicker({ settings, isGiven }: RuleFacts<RouterSettings>): string
   const names = [
     ['--port', port],
     ['--admin-port', adminPort],
+    ['--metrics-port', metricsPort],
     ['--picker-port', pickerPort],
     ['--picker-health-port', pickerHealthPort],
   ] as const
-  for (const [name, number] of names.slice(2))
+  for (const [name, number] of names.slice(3))
     for (const [other, taken] of names)
       if (name !== other && number === taken && number !== undefined && number > 0)
         return `${name} ${number} is the same as ${other}: choose another`
+  return undefined
+}
+
+function faultOfMetricsPort({ settings }: RuleFacts<RouterSettings>): string | undefined {
+  const { port, adminPort, metricsPort } = settings
+  if (metricsPort === undefined || metricsPort === 0) return undefined
+  for (const [other, taken] of [
+    ['--port', port],
+    ['--admin-port', adminPort],
+  ] as const)
+    if (metricsPort === taken)
+      return `--metrics-port ${metricsPort} is the same as ${other}: choose another, or leave it out`
   return undefined
 }
 

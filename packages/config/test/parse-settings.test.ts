@@ -110,7 +110,13 @@ t.test('one port for clients and operators both is a fault, unless each is picke
   t.strictSame(faultsOf(['--port', '8100', '--admin-port', '8100']), [
     '--admin-port 8100 is the same as --port: choose another, or leave it out',
   ])
-  t.strictSame(faultsOf(['--port', '0', '--admin-port', '0']), [])
+  t.strictSame(faultsOf(['--port', '0', '--admin-port', '0', '--metrics-port', '0']), [])
+  t.strictSame(faultsOf(['--admin-port', '8100', '--metrics-port', '8100']), [
+    '--metrics-port 8100 is the same as --admin-port: choose another, or leave it out',
+  ])
+  t.strictSame(faultsOf(['--metrics-port', '8000']), [
+    '--metrics-port 8000 is the same as --port: choose another, or leave it out',
+  ])
 })
 
 t.test('predictions until events come are a fault where no events are wanted', async t => {
@@ -290,7 +296,7 @@ t.test('faults of a list as a whole stand among the others', async t => {
 
 t.test('variables that mean nothing here are warned of, others are left alone', async t => {
   const { warnings } = parseSettings(routerCommand, [], {
-    DYN_SYSTEM_PORT: '8081',
+    DYN_SYSTEM_HOST: '0.0.0.0',
     DYN_HTTP_SVC_CHAT_PATH: '/chat',
     DYN_NAMESPACE: 'x',
     HOMING_ROUTER_MOED: 'kv',
@@ -299,9 +305,17 @@ t.test('variables that mean nothing here are warned of, others are left alone', 
   })
   t.strictSame(warnings, [
     'DYN_NAMESPACE is read as HOMING_NAMESPACE; rename it',
-    'DYN_HTTP_SVC_CHAT_PATH, DYN_SYSTEM_PORT: not a setting of this command; ignored',
+    'DYN_HTTP_SVC_CHAT_PATH, DYN_SYSTEM_HOST: not a setting of this command; ignored',
     'HOMING_ROUTER_MOED is not a setting of this command and is ignored; did you mean HOMING_ROUTER_MODE?',
   ])
+})
+
+t.test('DYN_SYSTEM_PORT is the port of the metrics alone, and a negative one is none', async t => {
+  const given = parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: '8081' })
+  t.equal(given.settings.metricsPort, 8081)
+  t.strictSame(given.warnings, ['DYN_SYSTEM_PORT is read as HOMING_METRICS_PORT; rename it'])
+  const off = parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: '-1' })
+  t.equal(off.settings.metricsPort, undefined)
 })
 
 t.test('variables that Kubernetes makes of Services are none of ours', async t => {

@@ -1,5 +1,6 @@
 /** What programs give to `KvRouter`, and the bodies that the router reads. */
 
+import type { ProgramPrompt } from '@homing/actors/console'
 import { BadOptionError } from './kv-router-errors.ts'
 
 /** Token ids, each a whole number 0 … 2^32 − 1. */
@@ -141,14 +142,12 @@ const TOKEN_ID_MAX = 2 ** 32 - 1
 
 const utf8 = new TextEncoder()
 
-/** The body of a question about a prompt. Throws BadOptionError. */
-export function promptBody(act: string, tokens: TokenIds, options: BestWorkerOptions): Uint8Array {
+/** A question about a prompt: a body without it, and a copy of its ids. Throws BadOptionError. */
+export function promptOf(act: string, tokens: TokenIds, options: BestWorkerOptions): ProgramPrompt {
   renamed(act, '', options, BEST_WORKER)
   const { model, workerId, dpRank, override } = options
-  return bodyOf(act, 'token_ids', tokens, {
-    model,
-    nvext: nvextOf(act, workerId, dpRank, 'override', override),
-  })
+  const members = { model, nvext: nvextOf(act, workerId, dpRank, 'override', override) }
+  return { body: utf8.encode(JSON.stringify(members)), ids: idsOf(act, tokens) }
 }
 
 /** The body of a completion that is streamed with its token ids. Throws BadOptionError. */
@@ -210,11 +209,26 @@ function renamed<T extends object>(
   return members
 }
 
+/** The ids as bit patterns of u32, in memory of their own. */
+function idsOf(act: string, tokens: TokenIds): Int32Array {
+  assertSome(act, tokens)
+  // All elements of a Uint32Array are ids; those past 2^31 − 1 wrap.
+  if (tokens instanceof Uint32Array) return new Int32Array(tokens)
+  // One by one: `Int32Array.from` of a list takes ten times as long.
+  const ids = new Int32Array(tokens.length)
+  for (let i = 0; i < tokens.length; i++) {
+    const id = tokens[i]!
+    if (id >>> 0 !== id) throw noId(act, i, id)
+    ids[i] = id
+  }
+  return ids
+}
+
 /**
  * Ids are written by themselves, as digits: as texts they would cost more than the choice of a worker.
  */
 function bodyOf(act: string, name: string, ids: TokenIds, members: object): Uint8Array {
-  if (ids.length === 0) throw new BadOptionError(act, 'tokens', 'there are none; give at least one id')
+  assertSome(act, ids)
   const text = JSON.stringify(members)
   const head = utf8.encode(`{"${name}":[`)
   const tail = utf8.encode(`]${text === '{}' ? '' : `,${text.slice(1, -1)}`}}`)
@@ -225,17 +239,21 @@ function bodyOf(act: string, name: string, ids: TokenIds, members: object): Uint
   for (let i = 0; i < ids.length; i++) {
     const id = ids[i]!
     // True of whole numbers of 32 bits alone.
-    if (id >>> 0 !== id)
-      throw new BadOptionError(
-        act,
-        `tokens[${i}]`,
-        `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`,
-      )
+    if (id >>> 0 !== id) throw noId(act, i, id)
     if (i > 0) bytes[at++] = COMMA
     at = writeDigits(bytes, at, id)
   }
   bytes.set(tail, at)
   return bytes.slice(0, at + tail.length)
+}
+
+function assertSome(act: string, { length }: TokenIds): void {
+  if (length === 0) throw new BadOptionError(act, 'tokens', 'there are none; give at least one id')
+}
+
+function noId(act: string, position: number, id: number): BadOptionError {
+  const why = `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`
+  return new BadOptionError(act, `tokens[${position}]`, why)
 }
 
 /** Where they end. `id`: of 32 bits. */

@@ -11,6 +11,7 @@
  * All calls reject with errors that have a `code` (docs/errors.md), after `close` with KvRouterClosedError.
  */
 
+import type { ProgramPrompt } from '@homing/actors/console'
 import type { RouterParts } from '@homing/actors/guardian'
 import { createLog, fromErrorRecord, systemClock } from '@homing/base'
 import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
@@ -22,7 +23,7 @@ import {
   type GenerateRequest,
   generateBody,
   type PromptOptions,
-  promptBody,
+  promptOf,
   type TokenIds,
 } from './kv-router-options.ts'
 import type { GivenRouterSettings } from './start-router.ts'
@@ -33,6 +34,7 @@ const OF_PORTS = [
   'host',
   'port',
   'adminPort',
+  'metricsPort',
   'gatewayThreads',
   'pickerPort',
   'pickerHealthPort',
@@ -193,8 +195,8 @@ export class KvRouter {
    */
   async bestWorker(tokens: TokenIds, options: BestWorkerOptions = {}): Promise<BestWorker> {
     const { requestId: id } = options
-    const body = this.#promptBody('choose a worker', tokens, options)
-    const ask = { type: 'bestWorker', body, id } as const
+    const prompt = this.#promptOf('choose a worker', tokens, options)
+    const ask = { type: 'bestWorker', prompt, id } as const
     const best = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if ('code' in best) throw fromErrorRecord(best)
     return [best.instanceId, best.dpRank, best.overlapBlocks]
@@ -336,14 +338,14 @@ export class KvRouter {
     await this.close()
   }
 
-  #promptBody(act: string, tokens: TokenIds, options: BestWorkerOptions): Uint8Array {
+  #promptOf(act: string, tokens: TokenIds, options: BestWorkerOptions): ProgramPrompt {
     this.#assertOpen(act)
-    return promptBody(act, tokens, { ...options, model: options.model ?? this.#inside.model })
+    return promptOf(act, tokens, { ...options, model: options.model ?? this.#inside.model })
   }
 
   async #loads(act: string, tokens: TokenIds, options: PromptOptions) {
-    const body = this.#promptBody(act, tokens, options)
-    const ask = { type: 'potentialLoads', body } as const
+    const prompt = this.#promptOf(act, tokens, options)
+    const ask = { type: 'potentialLoads', prompt } as const
     const rows = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if ('code' in rows) throw fromErrorRecord(rows)
     return rows

@@ -4,21 +4,27 @@ import { fromErrorRecord, silentLog, systemClock, toErrorRecord } from '@homing/
 import { systemTransport } from '@homing/transport'
 
 /**
- * The ports of a router; of the second, what is rejected names the option. Resolves with the first, which is
- * a free one for 0.
+ * The ports of a router; of all but the first, what is rejected names the option. Resolves with the first,
+ * which is a free one for 0.
  */
 export async function checkPorts(settings: {
   readonly host: string
   readonly port: number
   readonly adminPort: number | undefined
+  readonly metricsPort: number | undefined
 }): Promise<number> {
-  const { host, adminPort } = settings
+  const { host, adminPort, metricsPort } = settings
   const port = await checkPort(settings)
-  if (adminPort === undefined) return port
-  await checkPort({ host, port: adminPort }).catch((thrown: unknown) => {
-    const { details, ...record } = toErrorRecord(thrown)
-    throw fromErrorRecord({ ...record, details: { ...details, option: '--admin-port' } })
-  })
+  for (const [option, further] of [
+    ['--admin-port', adminPort],
+    ['--metrics-port', metricsPort],
+  ] as const) {
+    if (further === undefined) continue
+    await checkPort({ host, port: further }).catch((thrown: unknown) => {
+      const { details, ...record } = toErrorRecord(thrown)
+      throw fromErrorRecord({ ...record, details: { ...details, option } })
+    })
+  }
   return port
 }
 

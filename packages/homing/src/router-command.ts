@@ -55,10 +55,11 @@ async function run(command: typeof routerCommand, argv: readonly string[]): Prom
   const fleet = isDemo ? await (await import('./demo-fleet.ts')).serveDemoFleet(settings) : undefined
   try {
     const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
-    const { url, adminUrl } = router
+    const { url, adminUrl, metricsUrl } = router
     const operators = adminUrl === url ? '' : `\nroutes for operators on ${adminUrl}`
+    const metrics = metricsUrl === undefined ? '' : `\nmetrics alone on ${metricsUrl}/metrics`
     const asked = router.picker === undefined ? '' : `\n${pickerLine(router.picker, settings)}`
-    console.log(`${command.name} ready on ${url} (pid ${process.pid})${operators}${asked}`)
+    console.log(`${command.name} ready on ${url} (pid ${process.pid})${operators}${metrics}${asked}`)
     const placement = placementLine(settings, sources)
     if (settings.demoLoad) fleet?.startLoad(url)
     if (fleet !== undefined) console.log(`${placement}\n${whatToTry(router, fleet, settings)}`)

@@ -25,6 +25,8 @@ export interface RunningRouter {
   readonly port: number
   /** Where the routes for operators are: `url`, unless they have a port of their own. */
   readonly adminUrl: string
+  /** A further port, with /metrics alone; undefined: there is none. */
+  readonly metricsUrl: string | undefined
   /** Where Envoys ask; undefined: nowhere. */
   readonly picker: GatewayAddress['picker']
   readonly system: ActorSystem
@@ -128,6 +130,7 @@ export async function serveRouter(
       url: urlOf(ready),
       port: ready.port,
       adminUrl: urlOf(ready.admin ?? ready),
+      metricsUrl: ready.metrics && urlOf(ready.metrics),
       picker: ready.picker,
       system,
       fleet: ready.fleet,

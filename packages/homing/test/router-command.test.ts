@@ -113,13 +113,16 @@ t.test(
 )
 
 t.test('with --admin-port the line behind the ready line names it, and what to try uses it', async t => {
-  const router = new RunningCommand(t, [...DEMO, ...QUIET, '--admin-port', '0'])
+  const router = new RunningCommand(t, [...DEMO, ...QUIET, '--admin-port', '0', '--metrics-port', '0'])
   const { url } = await router.ready()
   const [, adminUrl] = await router.says(/^routes for operators on (http:\S+)\n/m)
   t.equal(router.stdout.split('\n')[1], `routes for operators on ${adminUrl}`)
+  const [, metricsUrl] = await router.says(/^metrics alone on (http:\S+)\n/m)
+  t.equal(router.stdout.split('\n')[2], `metrics alone on ${metricsUrl}`)
   await router.says(new RegExp(`curl -s ${adminUrl}/workers\\n[^]*${adminUrl}/decisions`))
   const statusOf = async (at: string): Promise<number> => (await fetch(at)).status
   t.strictSame([await statusOf(`${url}/workers`), await statusOf(`${adminUrl}/workers`)], [404, 200])
+  t.equal(await statusOf(metricsUrl!), 200)
   router.child.kill('SIGTERM')
   t.equal((await router.exit()).code, 0)
 })

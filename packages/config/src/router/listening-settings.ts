@@ -46,6 +46,21 @@ export const listeningSettings = [
     help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump, and the page for operators. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. This port asks for no key of clients, and --admin-key-file guards only what changes something (--admin-keys-file guards all): keep clients away from it with a firewall.',
   },
   {
+    key: 'metricsPort',
+    name: 'metrics-port',
+    aliases: ['system-port'],
+    // Negative: off.
+    envAliases: [{ name: 'DYN_SYSTEM_PORT', read: text => (text.startsWith('-') ? undefined : text) }],
+    group: 'Listening',
+    kind: 'integer',
+    default: undefined,
+    min: 0,
+    max: 65_535,
+    zeroMeans: 'a free port, named below the ready line',
+    unsetMeans: 'none: /metrics is with the operator routes',
+    help: 'Further port, at the same --host, that serves /metrics and nothing else, so that what collects metrics needs no way to the operator routes. With --no-frontend it is what DYN_SYSTEM_PORT is for a standalone router. /metrics stays with the operator routes, too. With --admin-keys-file it asks for a key as there.',
+  },
+  {
     key: 'adminKeyFile',
     name: 'admin-key-file',
     group: 'Listening',
