@@ -349,8 +349,9 @@ export async function assertIndexEqualsCaches(
 
 /**
  * Waits until every key is trusted as exact and everything published has been seen, and throws unless the
- * index then is that of the caches. A key that lost its trust on the way (a stream that went is noticed when it
- * likes) is waited for again: only while it is called exact has it to be. Returns how many blocks are cached.
+ * index then is that of the caches. A key that lost its trust on the way (a stream that went is noticed when
+ * it likes) is waited for again: only while it is called exact has it to be. Returns how many blocks are
+ * cached.
  */
 export async function assertExact(router: RouterClient, engines: readonly EngineHandle[]): Promise<number> {
   for (let losses = 0; ; losses++) {

@@ -203,7 +203,6 @@ t.test('the lag of the event loop is what its timer came late, without the perio
     longest = await lag('max_')
   }
   t.ok(longest > blockedMs / 2e3, `${longest} s`)
-  t.ok((await lag('')) >= 0)
   t.ok((await lag('p99_')) <= longest, 'since the last scrape')
 })
 

@@ -1,6 +1,6 @@
 /**
- * Chunks of an answer (RFC 9112 §7.1), each in one piece: Node sends size, bytes and line ends of a chunk as four
- * pieces, which is half of what a short event of a stream costs.
+ * Chunks of an answer (RFC 9112 §7.1), each in one piece: Node sends size, bytes and line ends of a chunk as
+ * four pieces, which is a fifth of what it takes to write a short event of a stream.
  */
 
 /** Longer ones are not copied. */
