@@ -8,7 +8,7 @@
 import type { SimRequest } from './sim-request.ts'
 
 /** Signals that were taken, beyond which their places are freed. */
-const TAKEN_MAX = 1024
+const FREED_FROM = 1024
 
 export interface Signal {
   readonly atMs: number
@@ -44,7 +44,7 @@ export class CellSignals {
       take(signal)
     }
     this.#taken = taken
-    if (taken > TAKEN_MAX && taken * 2 > signals.length) {
+    if (taken > FREED_FROM && taken * 2 > signals.length) {
       this.#signals = signals.slice(taken)
       this.#taken = 0
     }

@@ -273,7 +273,8 @@ export class PickedStream implements PickedExchange {
 
   /** Its owner learns that there is no client any more, unless it has ended the exchange itself. */
   #leaves(): void {
-    this.#body.fail(new ClientGoneError('read the body'))
+    // Each stream ends here, and an error with its stack costs more than a frame.
+    if (!this.#body.isRead) this.#body.fail(new ClientGoneError('read the body'))
     if (!this.#isClosed) {
       this.#isClosed = true
       this.#isGone = true

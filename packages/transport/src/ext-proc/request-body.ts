@@ -27,6 +27,7 @@ export class RequestBody {
   /** Of these, those that room was taken for. */
   #roomBytes = 0
   #isWhole = false
+  #isRead = false
   #fault: unknown
   #reader: Reader | undefined
   #timer: Timer | undefined
@@ -36,6 +37,11 @@ export class RequestBody {
     this.#clock = clock
     this.#silenceMsMax = silenceMsMax
     this.#lastMs = clock.nowMs()
+  }
+
+  /** Its reader has all of it. */
+  get isRead(): boolean {
+    return this.#isRead
   }
 
   put(bytes: Uint8Array): void {
@@ -102,6 +108,7 @@ export class RequestBody {
       at += piece.length
     }
     this.#pieces = []
+    this.#isRead = true
     resolve(body)
   }
 

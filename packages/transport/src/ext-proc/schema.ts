@@ -209,7 +209,8 @@ export async function loadSchema(): Promise<ExtProcSchema> {
     const found = root.lookupType(`envoy.${name}`)
     return {
       decode: bytes => found.decode(bytes) as M,
-      encode: message => Buffer.from(found.encode(message as object).finish()),
+      // Where Buffer is, the library's writer makes one.
+      encode: message => found.encode(message as object).finish() as Buffer,
     }
   }
   return {
