@@ -12,7 +12,7 @@ import { type LabelSample, type LabelSampleOptions, POOL_STATE } from '@homing/i
 import type { MapNodePools, MapPools, MapSection, PoolStates } from '@homing/page'
 import type { DrawnMap } from './page-map.ts'
 
-/** Names of workers, pools and experts that are sent for each node, and for each pool; the page writes as many. */
+/** Names of workers, pools and experts that are sent of each node and each pool; the page writes as many. */
 const NODE_NAMES_MAX = 4
 const POOLS_MAX = 16
 export const LABEL_SAMPLE: Omit<LabelSampleOptions, 'turn' | 'hashes'> = {
