@@ -34,8 +34,14 @@ export const BODIES: Readonly<Record<string, Readonly<Record<string, unknown>>>>
     token_ids: PROMPT,
     lora_name: null,
     cache_salt: null,
+    moe_query: null,
   },
-  'POST /query_by_hash': { model_name: MODEL, routing_group: 'default', block_hashes: HASHES },
+  'POST /query_by_hash': {
+    model_name: MODEL,
+    routing_group: 'default',
+    block_hashes: HASHES,
+    moe_query: null,
+  },
   'POST /register_peer': { url: 'http://127.0.0.1:1' },
   'POST /deregister_peer': { url: 'http://127.0.0.1:1' },
 }

@@ -31,7 +31,7 @@ export interface PooledRun {
 type Fields = Readonly<Record<string, unknown>>
 
 const U32_MAX = 0xffff_ffff
-const EVENT_BLOCKS_MAX = 65_536
+const TRANSITION_BLOCKS_MAX = 65_536
 
 /** Undefined: there is none. */
 export function readExpert(value: unknown, fail: () => never): KvExpert | undefined {
@@ -76,7 +76,7 @@ function placeOf(state: unknown, pool: unknown, workers: unknown, fail: () => ne
 }
 
 /** Pairs [lo, hi] of numbers of 64 bits, which may be signed. */
-function hashesOf(value: unknown, fail: () => never, countMax = EVENT_BLOCKS_MAX): Int32Array {
+function hashesOf(value: unknown, fail: () => never, countMax = TRANSITION_BLOCKS_MAX): Int32Array {
   if (!Array.isArray(value) || value.length > countMax) return fail()
   const words = new Int32Array(2 * value.length)
   for (const [i, each] of (value as readonly unknown[]).entries()) {

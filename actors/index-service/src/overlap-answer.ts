@@ -10,8 +10,8 @@
  *                `disk`.
  * `moe_scores`, `cxl_accessible_scores`
  *                by instance and rank, blocks: those that it holds with a matching expert, only where the
- *                query has `moe_query`; and pooled ones that it reaches behind what it holds on any tier, only
- *                where some block is pooled. Ranks with none are not listed there.
+ *                query has `moe_query`; and pooled ones that it reaches behind what it holds on any tier,
+ *                only where some block is pooled. Ranks with none are not listed there.
  * Ranks that hold nothing of the prompt are not listed elsewhere. With `fallback_to_unlabeled: false` and a
  * rank that has a matching block, ranks without one are not listed anywhere.
  *

@@ -1,4 +1,4 @@
-/** Labels of blocks in the service: what queries say of experts and pools, and dumps that another index reads. */
+/** Labels in the service: what queries say of experts and pools, and dumps that another index reads. */
 
 import { type KvEvent, type KvLabels, type KvTransition, kvRemoved, type PoolState } from '@homing/protocol'
 import t, { type Test } from 'tap'

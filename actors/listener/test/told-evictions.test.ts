@@ -1,4 +1,4 @@
-/** Evictions for the indexers of other shards: each takes them once, and one that is gone holds nothing up. */
+/** Evictions for indexers of other shards: each takes them once, and one that is gone holds nothing up. */
 
 import type { ActorRef } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'

@@ -12,8 +12,8 @@ import { type LabelSample, type LabelSampleOptions, POOL_STATE } from '@homing/i
 import type { MapNodePools, MapPools, MapSection, PoolStates } from '@homing/page'
 import type { DrawnMap } from './page-map.ts'
 
-/** Names of workers, pools and experts that are sent for each node, and for each pool; the page writes as many. */
-const NAMES_MAX = 4
+/** Names of workers, pools and experts that are sent of each node and each pool; the page writes as many. */
+const NODE_NAMES_MAX = 4
 const POOLS_MAX = 16
 export const LABEL_SAMPLE: Omit<LabelSampleOptions, 'turn' | 'hashes'> = {
   recordsMax: 4096,
@@ -124,11 +124,11 @@ class NodeSums {
     const pools = [...this.#pools].sort((one, other) => one - other)
     return {
       states,
-      pools: pools.slice(0, NAMES_MAX),
+      pools: pools.slice(0, NODE_NAMES_MAX),
       pools_total: pools.length,
       ...this.#reachers.view(),
       labelled_blocks: this.#labelled.size,
-      experts: experts.slice(0, NAMES_MAX),
+      experts: experts.slice(0, NODE_NAMES_MAX),
       experts_total: experts.length,
     }
   }
@@ -156,7 +156,10 @@ class Reachers {
   }
 
   view(): { readonly reached_by: readonly string[]; readonly reached_by_total: number } {
-    return { reached_by: [...this.#found].sort().slice(0, NAMES_MAX), reached_by_total: this.#found.size }
+    return {
+      reached_by: [...this.#found].sort().slice(0, NODE_NAMES_MAX),
+      reached_by_total: this.#found.size,
+    }
   }
 }
 

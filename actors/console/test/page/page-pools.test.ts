@@ -1,4 +1,4 @@
-/** Pools of the cache map: labels of all shards on the blocks that are drawn, and pools with their workers. */
+/** Pools of the cache map: labels of all shards on blocks that are drawn, and pools with their workers. */
 
 import { chainSequence } from '@homing/blocks'
 import type { WorkerRecord } from '@homing/fleet'
