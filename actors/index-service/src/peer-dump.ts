@@ -15,8 +15,8 @@
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
-import { parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
-import { bigintToHash } from '@homing/blocks'
+import { parseWideJson } from '@homing/base'
+import { readRouterEvent } from '@homing/fleet/read-router-event'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, RankRegistration } from './requests.ts'
@@ -78,7 +78,7 @@ export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
     }
     if (!Array.isArray(events)) return fail(`events of ${JSON.stringify(key)} is no list`)
     for (const [i, event] of (events as readonly unknown[]).entries()) {
-      const read = readEvent(event, () => fail(`event ${i} of ${JSON.stringify(key)} cannot be read`))
+      const read = readRouterEvent(event, () => fail(`event ${i} of ${JSON.stringify(key)} cannot be read`))
       if (read === undefined) continue
       const name = JSON.stringify([key, read.instanceId.toString(), read.dpRank])
       let rank = ranks.get(name)
@@ -108,43 +108,6 @@ function readEndpoints(
     }
   }
   return (instanceId, dpRank) => endpoints.get(`${instanceId}/${dpRank}`)
-}
-
-interface ReadEvent {
-  readonly instanceId: bigint
-  readonly dpRank: number
-  readonly run: InheritedRun
-}
-
-/** Undefined: not of the device, or no store. */
-function readEvent(value: unknown, fail: () => never): ReadEvent | undefined {
-  const { worker_id: workerId, storage_tier: tier, event: inner } = objectOr(value, fail)
-  const { data, dp_rank: dpRank = 0 } = objectOr(inner, fail)
-  if (data === 'cleared') return undefined
-  const { stored } = objectOr(data, fail)
-  if ((tier !== undefined && tier !== 'device') || stored === undefined) return undefined
-  const { parent_hash: parentHash = null, blocks } = objectOr(stored, fail)
-  if (!Array.isArray(blocks) || typeof dpRank !== 'number' || !Number.isInteger(dpRank)) return fail()
-  const engineHashes = new Int32Array(blocks.length * 2)
-  const localHashes = new Int32Array(blocks.length * 2)
-  for (const [i, block] of (blocks as readonly unknown[]).entries()) {
-    const { block_hash: engineHash, tokens_hash: localHash } = objectOr(block, fail)
-    writeHash(engineHashes, i, engineHash, fail)
-    writeHash(localHashes, i, localHash, fail)
-  }
-  let parent: Int32Array | undefined
-  if (parentHash !== null) {
-    parent = new Int32Array(2)
-    writeHash(parent, 0, parentHash, fail)
-  }
-  const instanceId = tryUnsigned64(workerId) ?? fail()
-  return { instanceId, dpRank, run: { parent, engineHashes, localHashes } }
-}
-
-function writeHash(target: Int32Array, at: number, value: unknown, fail: () => never): void {
-  const { lo, hi } = bigintToHash(tryBits64(value) ?? fail())
-  target[2 * at] = lo
-  target[2 * at + 1] = hi
 }
 
 function objectOr(value: unknown, fail: () => never): Readonly<Record<string, unknown>> {
