@@ -15,6 +15,8 @@ import {
   readTokenQuery,
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
+import { UnusableCheckpointError } from '../../actors/listener/src/errors.ts'
+import { readJsonSnapshot } from '../../actors/listener/src/json-snapshot.ts'
 import {
   faultOfPeer as faultOfReplica,
   readPeer as readReplica,
@@ -499,6 +501,17 @@ export const BODY_DECODERS: readonly Decoder[] = [
     {
       seeds: [DUMP],
       refusals: [BadDumpError],
+    },
+  ),
+  ofJson(
+    'actors/listener/src/json-snapshot.ts',
+    'readJsonSnapshot readRouterEvent',
+    bytes => readJsonSnapshot(bytes, 0),
+    {
+      seeds: [
+        '[{"worker_id":7,"storage_tier":"device","event":{"event_id":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":18446744073709551615,"tokens_hash":5},{"block_hash":2,"tokens_hash":6}]}},"dp_rank":0}},{"worker_id":7,"event":{"event_id":1,"data":"cleared"}}]',
+      ],
+      refusals: [UnusableCheckpointError],
     },
   ),
   ofJson(

@@ -16,8 +16,8 @@
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
-import { parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
-import { bigintToHash } from '@homing/blocks'
+import { parseWideJson, tryUnsigned64 } from '@homing/base'
+import { readRouterEvent } from '@homing/fleet/read-router-event'
 import type { KvExpert, KvPoolPlace } from '@homing/protocol'
 import { type PooledRun, readExpert, readPlace, readTransition } from './dump-labels.ts'
 import { BadDumpError } from './errors.ts'
@@ -123,47 +123,31 @@ interface ReadEvent {
   readonly pooled?: PooledRun
 }
 
-/** Undefined: not of the device, or no store. */
+/** Undefined: not of the device, or neither a store nor a transition. */
 function readEvent(value: unknown, fail: () => never): ReadEvent | undefined {
-  const { worker_id: workerId, storage_tier: tier, event: inner } = objectOr(value, fail)
-  const { data, dp_rank: dpRank = 0 } = objectOr(inner, fail)
-  if (data === 'cleared') return undefined
-  const { stored, cxl_state_transition: transition } = objectOr(data, fail)
-  if (tier !== undefined && tier !== 'device') return undefined
-  const isRank = typeof dpRank === 'number' && Number.isInteger(dpRank)
-  if (stored === undefined) {
-    const pooled = transition === undefined ? undefined : readTransition(transition, fail)
-    if (pooled === undefined) return undefined
-    return isRank ? { instanceId: tryUnsigned64(workerId) ?? fail(), dpRank, pooled } : fail()
-  }
-  const { parent_hash: parentHash = null, blocks } = objectOr(stored, fail)
-  if (!Array.isArray(blocks) || !isRank) return fail()
-  const engineHashes = new Int32Array(blocks.length * 2)
-  const localHashes = new Int32Array(blocks.length * 2)
+  const read = readRouterEvent(value, fail)
+  if (read === undefined) return readPooled(value, fail)
+  const { event } = value as { event: { data: { stored: { blocks: readonly Record<string, unknown>[] } } } }
   const experts: (KvExpert | undefined)[] = []
   const places: (KvPoolPlace | undefined)[] = []
-  for (const [i, block] of (blocks as readonly unknown[]).entries()) {
-    const { block_hash: engineHash, tokens_hash: localHash, ...labels } = objectOr(block, fail)
-    experts.push(readExpert(labels['moe_metadata'], fail))
-    places.push(readPlace(labels['cxl_metadata'], fail))
-    writeHash(engineHashes, i, engineHash, fail)
-    writeHash(localHashes, i, localHash, fail)
+  for (const block of event.data.stored.blocks) {
+    experts.push(readExpert(block['moe_metadata'], fail))
+    places.push(readPlace(block['cxl_metadata'], fail))
   }
-  let parent: Int32Array | undefined
-  if (parentHash !== null) {
-    parent = new Int32Array(2)
-    writeHash(parent, 0, parentHash, fail)
-  }
-  const instanceId = tryUnsigned64(workerId) ?? fail()
   const hasLabels = [...experts, ...places].some(label => label !== undefined)
-  const run = { parent, engineHashes, localHashes, ...(hasLabels && { labels: { experts, places } }) }
-  return { instanceId, dpRank, run }
+  return hasLabels ? { ...read, run: { ...read.run, labels: { experts, places } } } : read
 }
 
-function writeHash(target: Int32Array, at: number, value: unknown, fail: () => never): void {
-  const { lo, hi } = bigintToHash(tryBits64(value) ?? fail())
-  target[2 * at] = lo
-  target[2 * at + 1] = hi
+/** Undefined: no transition, or not of the device. */
+function readPooled(value: unknown, fail: () => never): ReadEvent | undefined {
+  const { worker_id: workerId, storage_tier: tier, event } = objectOr(value, fail)
+  const { data, dp_rank: dpRank = 0 } = objectOr(event, fail)
+  if (data === 'cleared' || (tier !== undefined && tier !== 'device')) return undefined
+  const { cxl_state_transition: transition } = objectOr(data, fail)
+  const pooled = transition === undefined ? undefined : readTransition(transition, fail)
+  if (pooled === undefined) return undefined
+  if (typeof dpRank !== 'number' || !Number.isInteger(dpRank)) return fail()
+  return { instanceId: tryUnsigned64(workerId) ?? fail(), dpRank, pooled }
 }
 
 function objectOr(value: unknown, fail: () => never): Readonly<Record<string, unknown>> {

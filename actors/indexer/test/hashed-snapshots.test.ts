@@ -85,7 +85,7 @@ function randomEvent(random: Random, { hasSalts, tells }: Fleet): KvEvent {
   })
 }
 
-/** What a reader sees for the prompt of every chain, and what the layers hold, without the hashes themselves. */
+/** What a reader sees for the prompt of every chain, and what the layers hold, without local hashes. */
 function picture({ index, applier, reader }: Shard): unknown {
   const overlaps = Array.from({ length: CHAINS }, (_, chain) =>
     [undefined, 'tenant'].map(cacheSalt => {

@@ -43,6 +43,11 @@ export interface HistoryEffects {
    * Hands on the content of the offered checkpoint, after a clear. False: refused, nothing was taken.
    */
   restore(): boolean
+  /**
+   * Hands on what is known of the cache before a history that begins in the middle, after a clear. False:
+   * nothing is, or it was refused.
+   */
+  restoreBase(): boolean
 }
 
 /** `unknown`: the cache held older blocks that no batch told of. Else it was empty at the beginning. */
@@ -202,7 +207,13 @@ export class History implements Extent, HistoryView {
   /** The batch with this sequence is to be the first. */
   begin(sequence: number, source: BatchSource): void {
     const isWhole = sequence === 0 && !this.#parts.snapshots.isOffered
-    this.#beginAt(sequence, isWhole, this.#whyNotWhole(sequence, source))
+    const why = this.#whyNotWhole(sequence, source)
+    const hasBase = !isWhole && source === 'replay' && !this.#owesClear && this.#effects.restoreBase()
+    this.#beginAt(
+      sequence,
+      isWhole,
+      hasBase ? `${why}; what was before is of a snapshot that nothing proves` : why,
+    )
     this.#parts.life.begin(sequence, source)
   }
 

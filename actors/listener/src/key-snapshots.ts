@@ -4,6 +4,9 @@
  * A snapshot is a checkpoint (checkpoint.ts) that all routers share. It counts as any checkpoint does: if the
  * stream, or the publisher, repeats the batches that it ends with.
  *
+ * One in JSON, as Dynamo's routers write them, is read, too (json-snapshot.ts): it counts only where the
+ * history begins in the middle, and does not make it whole.
+ *
  *   take ──▶ image of the indexer ──▶ bytes, unless the history has begun anew meanwhile
  */
 
@@ -12,6 +15,7 @@ import type { IndexerMessage, KeyImage } from '@homing/actors/indexer'
 import { isOtherProcessStart } from '@homing/fleet/process-start'
 import { type Checkpoint, decodeCheckpoint, encodeCheckpoint, type HistoryPoint } from './checkpoint.ts'
 import { UnusableCheckpointError } from './errors.ts'
+import { isJsonSnapshot, readJsonSnapshot } from './json-snapshot.ts'
 import type { KeySnapshot, ListenerMessage } from './messages.ts'
 
 type Point = HistoryPoint & { readonly epoch: number }
@@ -21,6 +25,7 @@ export interface KeySnapshotsOptions {
   /** The same at all routers: subject and rank. */
   readonly source: string
   readonly workerSlot: number
+  readonly dpRank: number
   readonly indexer: ActorRef<IndexerMessage>
 }
 
@@ -31,6 +36,8 @@ export class KeySnapshots {
   readonly #context: ActorContext<ListenerMessage>
   readonly #options: KeySnapshotsOptions
   #offered: Checkpoint | undefined
+  /** Blocks of a snapshot in JSON, which nothing proves. */
+  #base: KeyImage | undefined
   #underWay:
     | { readonly point: Point; readonly life: string; readonly reply: Reply<KeySnapshot | undefined> }
     | undefined
@@ -62,6 +69,10 @@ export class KeySnapshots {
   offer(bytes: Uint8Array | undefined, startSeconds: number | undefined): HistoryPoint | undefined {
     if (bytes === undefined) return undefined
     try {
+      if (isJsonSnapshot(bytes)) {
+        this.#base = readJsonSnapshot(bytes, this.#options.dpRank)
+        return undefined
+      }
       const stored = decodeCheckpoint(bytes)
       if (stored.source !== this.#options.source) this.#refusal = `it belongs to ${stored.source}`
       else if (isOtherProcessStart(stored.processStartSeconds, startSeconds))
@@ -77,6 +88,13 @@ export class KeySnapshots {
         'the snapshot beside the stream is not used',
       )
     return this.#offered?.point
+  }
+
+  /** What a history that begins in the middle begins with, once; undefined: nothing is known of it. */
+  takeBase(): KeyImage | undefined {
+    const base = this.#base
+    this.#base = undefined
+    return base
   }
 
   /** `refusal`: why it is not used; undefined: it was proven, and taken over. False: none was offered. */

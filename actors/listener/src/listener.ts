@@ -205,7 +205,10 @@ class Listener implements FollowerEffects {
     this.checkpoints =
       args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
     const snapshotSource = `${subjectOf(eventsEndpoint)} ${dpRank}`
-    this.keySnapshots = new KeySnapshots(context, { key, source: snapshotSource, workerSlot, indexer })
+    this.keySnapshots = new KeySnapshots(context, {
+      ...{ key, source: snapshotSource },
+      ...{ workerSlot, dpRank, indexer },
+    })
     this.follower = new SequenceFollower(this, { eventsEndpoint, replayEndpoint, dpRank, limits })
     if (args.processStartSeconds !== undefined) this.follower.engineRuns()
   }
@@ -462,6 +465,13 @@ class Listener implements FollowerEffects {
     if (indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) !== 'ok') return false
     if (image.blockSizeTokens !== undefined) this.learned(image.blockSizeTokens)
     return true
+  }
+
+  restoreBase(): boolean {
+    const { indexer, workerSlot } = this.#args
+    const image = this.keySnapshots.takeBase()
+    if (image === undefined) return false
+    return indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) === 'ok'
   }
 
   checkpointSettled(refusal: string | undefined): void {

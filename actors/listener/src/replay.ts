@@ -42,8 +42,8 @@ export interface ReplayQuestion {
   readonly byHashes?: true
   readonly fromSequence?: number
   /**
-   * The batches are asked for once the snapshot is whole: a publisher answers one question at a time, and another
-   * one ends the answer before.
+   * The batches are asked for once the snapshot is whole: a publisher answers one question at a time, and
+   * another one ends the answer before.
    */
   readonly isRestLater?: true
 }

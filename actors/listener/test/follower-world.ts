@@ -136,6 +136,7 @@ export class FollowerWorld {
           this.resumed++
           return this.applier.load(0, this.#saved!.image)
         },
+        restoreBase: () => false,
         checkpointSettled: () => {},
         startReplay: (attempt, { snapshot, fromSequence, isRestLater }) => {
           this.#attempt = attempt

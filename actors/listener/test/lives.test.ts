@@ -258,6 +258,7 @@ t.test('while the index has not forgotten what was before, nothing counts', asyn
       apply: () => true,
       clear: () => takesClear,
       restore: () => false,
+      restoreBase: () => false,
       checkpointSettled: () => {},
       startReplay: () => {},
       askRest: () => {},

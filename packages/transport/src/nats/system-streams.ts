@@ -186,8 +186,8 @@ export class SystemStreams implements BrokerStreams {
   }
 
   /**
-   * Up to its present end; undefined: all of it came. A request for messages ends by its time, and what is on its
-   * way then is lost here, but counts as delivered at the broker: then another consumer goes on from this
+   * Up to its present end; undefined: all of it came. A request for messages ends by its time, and what is on
+   * its way then is lost here, but counts as delivered at the broker: then another consumer goes on from this
    * position, behind the last message that came.
    */
   async *#readFrom(
