@@ -106,7 +106,7 @@ t.test('without its frontend a router only chooses', async t => {
 
   const { metricsUrl = '' } = fleet.router
   const metrics = (await send(metricsUrl, '/metrics')).text
-  t.match(metrics, /^dynamo_component_router_requests_total/m)
+  t.match(metrics, /^# TYPE dynamo_component_router_requests_total counter$/m)
   t.match(metrics, /^homing_gateway_reserved_requests 0$/m)
   for (const path of ['/', '/health', '/workers', '/v1/models'])
     t.equal((await send(metricsUrl, path)).status, 404, `${path} at the port of the metrics`)

@@ -20,12 +20,11 @@
 
 import { AskTimeoutError } from '@homing/actor'
 import type { Explained, ProgramPrompt } from '@homing/actors/console'
-import {
-  type CompletionRoute,
-  type GivenBody as ReadBody,
-  type ReadRequest,
-  type ReadResult,
-  sizeToRead,
+import type {
+  CompletionRoute,
+  GivenBody as ReadBody,
+  ReadRequest,
+  ReadResult,
 } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
@@ -453,7 +452,7 @@ export class RequestReader {
   async #ask(given: ReadBody): Promise<ReadResult> {
     const { tokenizer, own, readMsMax } = this.#parts.args
     const options = { timeout: TOKENIZER_MS_MAX }
-    if (own !== undefined && sizeToRead(given) <= own.nearBodyBytesMax) {
+    if (own !== undefined && given.body.length <= own.nearBodyBytesMax) {
       // One that has failed reads nothing; the tokenizer does.
       const near = await own.nearTokenizer.ask({ type: 'read', ...given }, options).catch(() => undefined)
       if (near !== undefined && near.kind !== 'elsewhere') return near

@@ -5,13 +5,7 @@ export {
   nearTokenizer,
   nearTokenizerArgsFromSettings,
 } from './near-tokenizer.ts'
-export {
-  type CompletionRoute,
-  type GivenBody,
-  type ReadRequest,
-  type ReadResult,
-  sizeToRead,
-} from './read-request.ts'
+export type { CompletionRoute, GivenBody, ReadRequest, ReadResult } from './read-request.ts'
 export { tokenizer } from './tokenizer.ts'
 export type { TokenizerArgs } from './tokenizer-args.ts'
 export { tokenizerArgsFromSettings } from './tokenizer-args.ts'
