@@ -29,8 +29,8 @@ const START_MS_MAX = 240_000
 const STOP_MS_MAX = 5000
 const SEND_MS_MAX = 240_000
 const SETTLE_MS_MAX = 240_000
-/** A key that is called exact may lose that so often before a comparison gives up. */
-const TRUST_LOSSES_MAX = 5
+/** Keys that are called exact may lose that so often before a comparison gives up. */
+const TRUST_LOSSES_MAX = 1
 /** The command line. */
 export const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 
@@ -349,20 +349,23 @@ export async function assertIndexEqualsCaches(
 
 /**
  * Waits until every key is trusted as exact and everything published has been seen, and throws unless the
- * index then is that of the caches. A key that lost its trust on the way (a stream that went is noticed when
- * it likes) is waited for again: only while it is called exact has it to be. Returns how many blocks are
- * cached.
+ * index then is that of the caches, and all keys have been exact since. If one lost its trust on the way (a
+ * stream that went is noticed when it likes), this is done once more. Returns how many blocks are cached.
  */
 export async function assertExact(router: RouterClient, engines: readonly EngineHandle[]): Promise<number> {
   for (let losses = 0; ; losses++) {
     await router.trusted()
     const since = await exactSince(router)
     await router.caughtUp(engines)
-    try {
-      return await assertIndexEqualsCaches(router, engines)
-    } catch (error) {
-      if (losses === TRUST_LOSSES_MAX || (await exactSince(router)) === since) throw error
-    }
+    const compared = await assertIndexEqualsCaches(router, engines).then(
+      blocks => ({ blocks }),
+      (difference: unknown) => ({ difference }),
+    )
+    const isExact = (await exactSince(router)) === since
+    if ('blocks' in compared && isExact) return compared.blocks
+    const cause = 'difference' in compared ? compared.difference : undefined
+    if (isExact) throw cause
+    if (losses === TRUST_LOSSES_MAX) throw new Error('trust was lost while the index was compared', { cause })
   }
 }
 
