@@ -23,14 +23,7 @@
  * chain, at most `saltedBlocksMax`; beyond it the salted chains lose their children, never their salt.
  */
 
-import {
-  DEFAULT_SEED,
-  hashLocals,
-  mediaOfBlocks,
-  NOBODYS_SEED,
-  namespaceSeed,
-  type Seed,
-} from '@homing/blocks'
+import { DEFAULT_SEED, hashLocals, NOBODYS_SEED, namespaceSeed, type Seed } from '@homing/blocks'
 import {
   type BlockIndex,
   createLabelMemory,
@@ -67,6 +60,7 @@ import type { LayerSlots } from './layer-slots.ts'
 import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 import { LAYER_OF_TIER, SlotBlocks, withoutLayers } from './slot-blocks.ts'
+import { writeStoreLocals } from './store-locals.ts'
 
 /** The result of a batch of events. */
 export interface ApplyReport {
@@ -451,13 +445,9 @@ export class EventApplier {
 
   /** Local hashes of its blocks, into `#locals`. */
   #hash(event: KvStored, salt: string | null): void {
-    const { hashes, localHashes, tokens, blockSizeTokens, loraName, mediaHashes } = event
+    const { hashes, loraName } = event
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
-    if (localHashes !== undefined) this.#locals.set(localHashes)
-    else {
-      const seed = this.#seed(loraName ?? '', salt ?? '')
-      hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
-    }
+    writeStoreLocals(event, this.#seed(loraName ?? '', salt ?? ''), this.#locals)
     // The hash of their hash, which is the same whichever of the two the event has.
     if (salt === null) hashLocals(this.#locals.slice(0, hashes.length), 2, NOBODYS_SEED, this.#locals)
   }
