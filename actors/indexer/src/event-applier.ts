@@ -9,7 +9,8 @@
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
  *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
- *       hashes of salted chains are kept per slot until they are removed.
+ *       hashes of salted chains are kept per slot until they are removed. Stores by local hashes are skipped
+ *       there: these are without a salt, and prompts that have none would find the blocks.
  *   R4  Not every event names the separator that distinguishes a chain from others with the same tokens. A
  *       chain and the blocks below it are credited to no worker key if the chain begins like a prompt that
  *       was sent with a separator, and its event does not say that it has none (namespaced-beginnings.ts).
@@ -427,6 +428,8 @@ export class EventApplier {
     const untold = ALL_SEPARATORS & ~(event.tells | slot.told)
     slot.untold |= untold
     const salt = this.#saltOf(workerSlot, slot, event, untold)
+    // Local hashes without the salt of their chain are those of other prompts.
+    if (event.localHashes !== undefined && salt !== null && salt !== '') return 'unknownContent'
     this.#hash(event, salt)
     if (parent === undefined && salt !== null && layer === DEVICE_LAYER && slot.twins === undefined) {
       if (this.#index.isHeldOtherwise(layerSlot, this.#locals, hashes))
