@@ -3,15 +3,16 @@
  * know.
  */
 
+import { recordingLog } from '@homing/base'
 import { encodeSnapshotReply, type SnapshotForm } from '@homing/protocol'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
-import { listenerWorld } from './listener-world.ts'
+import { listenerWorld, type WorldOptions } from './listener-world.ts'
 import { answerSnapshots, isTrue, loseStores } from './lives-world.ts'
 
 /** A publisher beside an engine: its own numbers, replays and snapshots. */
-async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
-  const world = await listenerWorld(t)
+async function sidecarWorld(t: Parameters<typeof listenerWorld>[0], options: WorldOptions = {}) {
+  const world = await listenerWorld(t, options)
   const snapshot = {
     isWhole: false,
     refuses: 0,
@@ -20,21 +21,25 @@ async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
     asked: [] as SnapshotForm[],
     offersHashes: false,
     answersHashes: true,
+    /** In place of the parts by hashes. */
+    hashes: undefined as Uint8Array | undefined,
+    publisherId: '0123456789abcdef',
   }
   world.answerSnapshot = (send, form) => {
     snapshot.requests++
     snapshot.asked.push(form)
     if (form === 'hashes' && !snapshot.answersHashes) return
-    const { offersHashes } = snapshot
+    const { offersHashes, publisherId } = snapshot
     const nextSequence = world.source.lastSequence + 1
-    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false, form, offersHashes }
+    const header = { publisherId, nextSequence, mayBeStale: false, form, offersHashes }
     if (snapshot.refuses-- > 0) {
       send(encodeSnapshotReply({ ...header, part: 0, parts: 0, isWhole: false }, new Uint8Array(0)))
       return
     }
     const batches = world.source.snapshot()
-    for (const [part, payload] of batches.entries()) {
+    for (const [part, written] of batches.entries()) {
       if (part >= snapshot.cutAfter) return
+      const payload = form === 'hashes' ? (snapshot.hashes ?? written) : written
       send(
         encodeSnapshotReply({ ...header, part, parts: batches.length, isWhole: snapshot.isWhole }, payload),
       )
@@ -116,6 +121,75 @@ t.test('one that offers hashes and does not answer is asked for tokens again', a
   t.strictSame(await world.held(), world.cached())
   t.strictSame(snapshot.asked.slice(0, 3), ['tokens', 'hashes', 'tokens'])
   t.equal(snapshot.asked.filter(form => form === 'hashes').length, 1)
+})
+
+t.test('an attempt that something else ended says nothing of whether hashes are answered', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  Object.assign(snapshot, { isWhole: true, offersHashes: true, answersHashes: false })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  t.strictSame(snapshot.asked, ['tokens', 'hashes'])
+  snapshot.answersHashes = true
+  world.listener!.tell({ type: 'engineRestarted', startSeconds: undefined })
+  await world.system.settle()
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'hashes'])
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
+t.test('parts by hashes that cannot be read are asked for by tokens, and that is said once', async t => {
+  const log = recordingLog()
+  const { world, snapshot } = await sidecarWorld(t, { log })
+  Object.assign(snapshot, { isWhole: true, offersHashes: true, hashes: Uint8Array.of(1, 2, 3) })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.advance('1s')
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'tokens'])
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+  // Another one, with the same fault.
+  snapshot.publisherId = 'fedcba9876543210'
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance('20s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'tokens', 'tokens', 'hashes', 'tokens'])
+  t.equal(log.lines.filter(({ text }) => text.includes('by hashes')).length, 1)
+})
+
+t.test('a publisher with another name in each answer is asked twice in a rebuild', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  Object.assign(snapshot, { isWhole: true, offersHashes: true })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  const answer = world.answerSnapshot!
+  world.answerSnapshot = send => {
+    snapshot.publisherId = snapshot.requests.toString(16).padStart(16, '0')
+    if (snapshot.requests < 50) answer(send, 'tokens')
+  }
+  world.startListener()
+  await world.system.settle()
+  t.equal(snapshot.requests, 2)
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
+t.test('behind a refused snapshot the batches are asked for at once', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  snapshot.isWhole = true
+  world.startListener()
+  await world.system.settle()
+  for (let i = 0; i < 5; i++) world.send(world.source.publishStore())
+  await world.system.settle()
+  const before = world.replayRequests.length
+  snapshot.refuses = 1
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance(LISTENER_LIMITS.resyncMsMin)
+  t.equal(world.replayRequests.length, before + 1)
+  t.equal((await world.status()).state, 'live', 'without a silence')
+  t.match(world.trust(), /^partial/)
+  await world.system.advance('20s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
 })
 
 t.test(
