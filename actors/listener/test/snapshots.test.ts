@@ -3,8 +3,11 @@
  * know.
  */
 
+import assert from 'node:assert/strict'
+import type { KeyImage } from '@homing/actors/indexer'
 import { recordingLog } from '@homing/base'
-import { encodeSnapshotReply, type SnapshotForm } from '@homing/protocol'
+import { decodeKvBatch, encodeKvBatch, encodeSnapshotReply, type SnapshotForm } from '@homing/protocol'
+import { HeldBlocks } from '@homing/publisher'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
 import { listenerWorld, type WorldOptions } from './listener-world.ts'
@@ -21,8 +24,7 @@ async function sidecarWorld(t: Parameters<typeof listenerWorld>[0], options: Wor
     asked: [] as SnapshotForm[],
     offersHashes: false,
     answersHashes: true,
-    /** In place of the parts by hashes. */
-    hashes: undefined as Uint8Array | undefined,
+    parts: (batches: readonly Uint8Array[], _form: SnapshotForm): readonly Uint8Array[] => batches,
     publisherId: '0123456789abcdef',
   }
   world.answerSnapshot = (send, form) => {
@@ -36,10 +38,9 @@ async function sidecarWorld(t: Parameters<typeof listenerWorld>[0], options: Wor
       send(encodeSnapshotReply({ ...header, part: 0, parts: 0, isWhole: false }, new Uint8Array(0)))
       return
     }
-    const batches = world.source.snapshot()
-    for (const [part, written] of batches.entries()) {
+    const batches = snapshot.parts(world.source.snapshot(), form)
+    for (const [part, payload] of batches.entries()) {
       if (part >= snapshot.cutAfter) return
-      const payload = form === 'hashes' ? (snapshot.hashes ?? written) : written
       send(
         encodeSnapshotReply({ ...header, part, parts: batches.length, isWhole: snapshot.isWhole }, payload),
       )
@@ -123,6 +124,60 @@ t.test('one that offers hashes and does not answer is asked for tokens again', a
   t.equal(snapshot.asked.filter(form => form === 'hashes').length, 1)
 })
 
+/** The same parts, as a publisher writes them by hashes. */
+function hashedParts(parts: readonly Uint8Array[]): Uint8Array[] {
+  const held = new HeldBlocks({ bytesMax: 2 ** 24 })
+  for (const part of parts) for (const event of decodeKvBatch(part).events) held.apply(event)
+  const frozen = held.freeze()
+  const stores = [...frozen.runs(0, frozen.size, 3, 'hashes')]
+  frozen.release()
+  return stores.map(store => {
+    assert.ok(store.localHashes !== undefined && store.tokens.length === 0)
+    return encodeKvBatch({ timestampSeconds: 1, rank: undefined, events: [store] }, 'vllm-map')
+  })
+}
+
+t.test('parts by hashes give the index the blocks that parts by tokens give it', async t => {
+  const images = []
+  for (const offersHashes of [false, true]) {
+    const { world, snapshot } = await sidecarWorld(t)
+    Object.assign(snapshot, { isWhole: true, offersHashes })
+    snapshot.parts = (batches, form) => (form === 'hashes' ? hashedParts(batches) : batches)
+    for (let i = 0; i < 60; i++) world.source.publish()
+    for (let i = 0; i < 20; i++) world.source.publishStore()
+    world.startListener()
+    await world.system.settle()
+    t.strictSame(snapshot.asked, offersHashes ? ['tokens', 'hashes'] : ['tokens'])
+    t.match(world.trust(), /^exact/)
+    t.strictSame(await world.held(), world.cached())
+    images.push(blocksOf(await imageOf(world)))
+    world.publish(20)
+    await world.system.settle()
+    t.strictSame(await world.held(), world.cached())
+    images.push(blocksOf(await imageOf(world)))
+  }
+  const [byTokens, later, byHashes, laterByHashes] = images
+  t.ok(byTokens!.length > 10)
+  t.strictSame(byHashes, byTokens, 'the same local hashes above the same ones')
+  t.strictSame(laterByHashes, later, 'and what followed stands on them')
+})
+
+async function imageOf(world: Awaited<ReturnType<typeof listenerWorld>>): Promise<KeyImage | undefined> {
+  const answer = world.indexer.ask({ type: 'image', workerSlot: 0 }, { timeout: 1000 })
+  await world.system.settle()
+  return answer
+}
+
+/** Each block as the local hashes from the beginning of its prompt to itself. */
+function blocksOf(image: KeyImage | undefined): string[] {
+  const paths: string[] = []
+  const { localHashes = new Int32Array(0), parents = new Int32Array(0) } = image ?? {}
+  for (const [i, parent] of parents.entries())
+    paths.push(`${parent === 0 ? '' : paths[parent - 1]}/${localHashes[2 * i]},${localHashes[2 * i + 1]}`)
+  assert.ok(paths.every(path => path.startsWith('/')))
+  return paths.sort()
+}
+
 t.test('an attempt that something else ended says nothing of whether hashes are answered', async t => {
   const { world, snapshot } = await sidecarWorld(t)
   Object.assign(snapshot, { isWhole: true, offersHashes: true, answersHashes: false })
@@ -141,7 +196,8 @@ t.test('an attempt that something else ended says nothing of whether hashes are 
 t.test('parts by hashes that cannot be read are asked for by tokens, and that is said once', async t => {
   const log = recordingLog()
   const { world, snapshot } = await sidecarWorld(t, { log })
-  Object.assign(snapshot, { isWhole: true, offersHashes: true, hashes: Uint8Array.of(1, 2, 3) })
+  Object.assign(snapshot, { isWhole: true, offersHashes: true })
+  snapshot.parts = (batches, form) => (form === 'hashes' ? [Uint8Array.of(1, 2, 3)] : batches)
   for (let i = 0; i < 30; i++) world.source.publishStore()
   world.startListener()
   await world.system.advance('1s')
