@@ -83,7 +83,7 @@ export interface ReplayParts {
   readonly isConfirmed: () => boolean
   /** The offered checkpoint was taken over, or refused for this reason. */
   readonly checkpointSettled: (refusal: string | undefined) => void
-  /** The publisher offered a snapshot by hashes, and from now on is asked by tokens. `why`: what was wrong. */
+  /** A publisher offered a snapshot by hashes, and is asked by tokens from now on. `why`: what was wrong. */
   readonly hashesFailed: (why: string) => void
 }
 

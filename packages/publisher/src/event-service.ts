@@ -50,7 +50,8 @@ export interface EventServiceOptions {
   readonly queuedMessagesMax: number
   /**
    * Peers that are answered at full speed at one time. Further ones take turns with them, up to
-   * REPLY_TURNS_MAX times as many; then those are refused, or get no answer, unless one that does not read makes room.
+   * REPLY_TURNS_MAX times as many; then those are refused, or get no answer, unless one that does not read
+   * makes room.
    */
   readonly repliesMax: number
   /**

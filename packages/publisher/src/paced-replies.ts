@@ -12,8 +12,8 @@
  *          or less, if making its messages takes long: their source says where it ends (BURST_END).
  *          Over all: `peersMax` answers at full speed. If more peers read, all are slower, by turns; past
  *          REPLY_TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is
- *          given up, if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer that reads
- *          gets what it would get without them.
+ *          given up, if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer
+ *          that reads gets what it would get without them.
  */
 
 import type { Clock, Timer } from '@homing/base'
