@@ -35,8 +35,9 @@ import {
   type EventSourceMessage,
   type IndexerMessage,
   LayerSlots,
+  writeStoreLocals,
 } from '@homing/actors/indexer'
-import { hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
+import { namespaceSeed } from '@homing/blocks'
 import { KeyDumps } from '@homing/fleet'
 import { BlockIndex, clearLabelMemory, type IndexMemory, type LabelMemory } from '@homing/index'
 import {
@@ -364,14 +365,14 @@ function deviceBlocks(index: BlockIndex, workerSlot: number): RemovableBlocks {
 }
 
 function store(index: BlockIndex, workerSlot: number, slot: Slot, event: KvStored): void {
-  const { hashes, parent, tokens, blockSizeTokens, loraName, cacheSalt, mediaHashes } = event
+  const { hashes, localHashes, parent, blockSizeTokens, loraName, cacheSalt } = event
   const count = hashes.length / 2
   // Learns from it, so it comes first.
   if (slot.reading.faultOf(event) !== undefined) return
   if (event.tier !== 'device' || !isContentKnown(event) || blockSizeTokens !== slot.blockSizeTokens) return
+  if (localHashes !== undefined && (cacheSalt ?? '') !== '') return
   if (parent === undefined || !index.has(workerSlot, parent)) return
   const locals = new Int32Array(hashes.length)
-  const media = mediaOfBlocks(mediaHashes)
-  hashLocals(tokens, blockSizeTokens, namespaceSeed({ loraName, cacheSalt }), locals, 0, { media })
+  writeStoreLocals(event, namespaceSeed({ loraName, cacheSalt }), locals)
   index.store(workerSlot, parent, hashes, locals, count)
 }

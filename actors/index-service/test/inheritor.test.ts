@@ -206,6 +206,34 @@ t.test('a removal of what only the dump named counts, whatever it says of its pl
   }
 })
 
+t.test('a store by local hashes names the blocks that the dump named', async t => {
+  const { system, ref, overlap, apply } = await world()
+  const cache = new NaiveCache()
+  for (const path of ['a', 'ab', 'aba']) cache.act('store', path)
+  ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+  ref.tell({ type: 'clear', workerSlot: SLOT })
+  void ref.ask({ type: 'inherit', workerSlot: SLOT, runs: cache.dump() }, { timeout: 1000 })
+  await system.settle()
+  t.equal(overlap('aba'), 3)
+  const byHashes = (path: string, fields: Partial<KvStored> = {}): KvStored => {
+    const store = new NaiveCache()
+    for (let end = 1; end < path.length; end++) store.act('store', path.slice(0, end))
+    const event = store.act('store', path) as KvStored
+    const localHashes = localsOf(path).slice(-2)
+    return kvStored({ ...event, tokens: new Int32Array(0), localHashes, ...fields })
+  }
+  apply(byHashes('ab'), byHashes('aba'), byHashes('abb'))
+  await system.settle()
+  t.equal(overlap('aba'), 3, 'what was inherited is as it was')
+  t.equal(overlap('abb'), 3, 'and what follows is found')
+  const fault = { localHashes: Int32Array.of(1, 2, 3, 4) }
+  apply(byHashes('ab', fault), byHashes('abaa', { cacheSalt: 'tenant' }))
+  await system.settle()
+  t.equal(overlap('aba'), 3, 'as many hashes as blocks, or no store')
+  t.equal(overlap('abaa'), 3, 'hashes say nothing of a salt')
+  await system.shutdown()
+})
+
 t.test('a removal of a group that keeps other than whole prefixes leaves what is inherited', async t => {
   const { system, ref, overlap, apply } = await world()
   const cache = new NaiveCache()

@@ -9,7 +9,8 @@
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
  *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
- *       hashes of salted chains are kept per slot until they are removed.
+ *       hashes of salted chains are kept per slot until they are removed. Stores by local hashes are skipped
+ *       there: these are without a salt, and prompts that have none would find the blocks.
  *   R4  Not every event names the separator that distinguishes a chain from others with the same tokens. A
  *       chain and the blocks below it are credited to no worker key if the chain begins like a prompt that
  *       was sent with a separator, and its event does not say that it has none (namespaced-beginnings.ts).
@@ -23,14 +24,7 @@
  * chain, at most `saltedBlocksMax`; beyond it the salted chains lose their children, never their salt.
  */
 
-import {
-  DEFAULT_SEED,
-  hashLocals,
-  mediaOfBlocks,
-  NOBODYS_SEED,
-  namespaceSeed,
-  type Seed,
-} from '@homing/blocks'
+import { DEFAULT_SEED, hashLocals, NOBODYS_SEED, namespaceSeed, type Seed } from '@homing/blocks'
 import {
   type BlockIndex,
   createLabelMemory,
@@ -67,6 +61,7 @@ import type { LayerSlots } from './layer-slots.ts'
 import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 import { LAYER_OF_TIER, SlotBlocks, withoutLayers } from './slot-blocks.ts'
+import { writeStoreLocals } from './store-locals.ts'
 
 /** The result of a batch of events. */
 export interface ApplyReport {
@@ -433,6 +428,8 @@ export class EventApplier {
     const untold = ALL_SEPARATORS & ~(event.tells | slot.told)
     slot.untold |= untold
     const salt = this.#saltOf(workerSlot, slot, event, untold)
+    // Local hashes without the salt of their chain are those of other prompts.
+    if (event.localHashes !== undefined && salt !== null && salt !== '') return 'unknownContent'
     this.#hash(event, salt)
     if (parent === undefined && salt !== null && layer === DEVICE_LAYER && slot.twins === undefined) {
       if (this.#index.isHeldOtherwise(layerSlot, this.#locals, hashes))
@@ -451,13 +448,9 @@ export class EventApplier {
 
   /** Local hashes of its blocks, into `#locals`. */
   #hash(event: KvStored, salt: string | null): void {
-    const { hashes, localHashes, tokens, blockSizeTokens, loraName, mediaHashes } = event
+    const { hashes, loraName } = event
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
-    if (localHashes !== undefined) this.#locals.set(localHashes)
-    else {
-      const seed = this.#seed(loraName ?? '', salt ?? '')
-      hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
-    }
+    writeStoreLocals(event, this.#seed(loraName ?? '', salt ?? ''), this.#locals)
     // The hash of their hash, which is the same whichever of the two the event has.
     if (salt === null) hashLocals(this.#locals.slice(0, hashes.length), 2, NOBODYS_SEED, this.#locals)
   }

@@ -14,3 +14,4 @@ export type {
   ShardResetMessage,
   ShardStatus,
 } from './messages.ts'
+export { writeStoreLocals } from './store-locals.ts'

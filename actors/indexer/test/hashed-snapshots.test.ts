@@ -115,7 +115,7 @@ function sendSeparated({ applier }: Shard): void {
   applier.separated(0, { firstTokens: BLOCK, hashes: local, unnamed: [SALT] }, 0)
 }
 
-function restored(held: HeldBlocks, form: SnapshotForm, isSeparated: boolean): Shard & { hashed: number } {
+function restored(held: HeldBlocks, form: SnapshotForm, isSeparated: boolean) {
   const late = shard()
   if (isSeparated) sendSeparated(late)
   const frozen = held.freeze()
@@ -129,11 +129,13 @@ function restored(held: HeldBlocks, form: SnapshotForm, isSeparated: boolean): S
   const hashed = read.events.filter(
     event => event.kind === 'stored' && event.localHashes !== undefined,
   ).length
-  return { ...late, hashed }
+  const isSalted = read.events.some(event => event.kind === 'stored' && event.cacheSalt !== undefined)
+  return { ...late, hashed, isSalted }
 }
 
 t.test('by hashes an indexer knows what it knows by tokens', async t => {
   let hashed = 0
+  let salted = 0
   for (let seed = 0; seed < SEEDS; seed++) {
     const random = seededRandom(seed)
     const tells = [ALL_SEPARATORS, ALL_SEPARATORS, SALT | ADAPTER, ADAPTER, EXTRA_KEY][random.below(5)]!
@@ -149,10 +151,12 @@ t.test('by hashes an indexer knows what it knows by tokens', async t => {
     for (const { applier } of [byTokens, byHashes]) applier.apply(0, BLOCK, more)
     assert.deepEqual(picture(byHashes), picture(byTokens), `seed ${seed}, with what follows`)
     hashed += byHashes.hashed
-    if (fleet.hasSalts) continue
-    assert.equal(byTokens.hashed, 0)
+    if (!byTokens.isSalted) continue
+    salted++
+    assert.equal(byHashes.hashed, 0, `seed ${seed}: by hashes beside a salt`)
   }
   t.ok(hashed > SEEDS, `${hashed} stores by hashes`)
+  t.ok(salted >= SEEDS / 30, `${salted} snapshots with salts`)
 })
 
 t.test('no event of an engine names blocks by local hashes', async t => {
@@ -175,4 +179,32 @@ t.test('local hashes that are not as many as the blocks count as no store', asyn
   t.equal(applier.status().eventsSkipped.unevenTokens, 2)
   applier.apply(0, BLOCK, [store(Int32Array.of(1, 2))])
   t.equal(applier.status().blocksHeld[0], 1)
+})
+
+t.test('local hashes say nothing of a salt: what belongs to a salted chain counts as no store', async t => {
+  const { index, applier, reader } = shard()
+  const { local } = hashBlocks(tokensOf(0, 0, 2), BLOCK, DEFAULT_SEED)
+  const overlap = (): number => {
+    const scores = new OverlapCounts()
+    reader.overlap(local, 2, scores)
+    return scores.blocksOf(0)
+  }
+  const byHashes = (depth: number, cacheSalt?: string) =>
+    kvStored({
+      hashes: Int32Array.from(hashOf(0, depth)),
+      parent: depth === 0 ? undefined : Int32Array.from(hashOf(0, depth - 1)),
+      tokens: new Int32Array(0),
+      localHashes: local.slice(2 * depth, 2 * depth + 2),
+      blockSizeTokens: BLOCK,
+      cacheSalt,
+    })
+  applier.apply(0, BLOCK, [byHashes(0, 'tenant')])
+  t.equal(overlap(), 0, 'prompts without a salt get no credit')
+  t.equal(applier.status().eventsSkipped.unknownContent, 1)
+  const salted = { hashes: Int32Array.from(hashOf(0, 0)), tokens: tokensOf(0, 0, 1), blockSizeTokens: BLOCK }
+  applier.apply(0, BLOCK, [kvStored({ ...salted, cacheSalt: 'tenant' }), byHashes(1)])
+  t.equal(applier.status().eventsSkipped.unknownContent, 2, 'below a block whose salt is known')
+  t.equal(index.blocksHeld(0), 1)
+  applier.apply(0, BLOCK, [KV_CLEARED, byHashes(0), byHashes(1)])
+  t.equal(overlap(), 2)
 })

@@ -237,15 +237,24 @@ export class Attempts {
     this.checkFailed()
     if (applied > 0) this.#fruitless = 0
     else if (!wasRefused) this.#fruitless++
-    const { replayAttemptsMax, replayAttemptsTotalMax } = this.#limits
-    if (this.#fruitless >= replayAttemptsMax || this.#total >= replayAttemptsTotalMax) return 'giveUp'
+    if (this.#isSpent) return 'giveUp'
     return applied > 0 ? 'again' : 'pause'
   }
 
   /** The attempt brought nothing that could be used. */
   currentFailed(): 'pause' | 'giveUp' {
     this.#fruitless++
-    return this.#fruitless >= this.#limits.replayAttemptsMax ? 'giveUp' : 'pause'
+    return this.#isSpent ? 'giveUp' : 'pause'
+  }
+
+  /** The next attempt asks for the same in another form. It counts as any other one (I2). */
+  turned(): 'again' | 'giveUp' {
+    return this.#isSpent ? 'giveUp' : 'again'
+  }
+
+  get #isSpent(): boolean {
+    const { replayAttemptsMax, replayAttemptsTotalMax } = this.#limits
+    return this.#fruitless >= replayAttemptsMax || this.#total >= replayAttemptsTotalMax
   }
 
   /** `isLasting`: the next attempt would bring the same. `mayHeal`: a later one may bring more. */

@@ -303,13 +303,13 @@ export class History implements Extent, HistoryView {
     return 'applied'
   }
 
-  /** Applies a part of a snapshot: how many events it has. Undefined: refused, or it cannot be read. */
-  applyPart(payload: Uint8Array): number | undefined {
-    if (this.#owesClear && !this.tryClear()) return undefined
+  /** Applies a part of a snapshot: how many events it has. `refused`: the indexer did not take it. */
+  applyPart(payload: Uint8Array): number | 'refused' | 'unreadable' {
+    if (this.#owesClear && !this.tryClear()) return 'refused'
     const batch = tryDecode(payload, decodeSnapshotBatch)
-    if (batch === undefined || unreadEvents(batch) > 0) return undefined
+    if (batch === undefined || unreadEvents(batch) > 0) return 'unreadable'
     const { length } = batch.events
-    return length === 0 || this.#effects.apply(batch.events) ? length : undefined
+    return length === 0 || this.#effects.apply(batch.events) ? length : 'refused'
   }
 
   #beginAt(sequence: number, isWhole: boolean, whyNot: string | undefined): void {

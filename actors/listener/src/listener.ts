@@ -177,6 +177,8 @@ class Listener implements FollowerEffects {
   #path: EventPath = 'publisher'
   /** Replies to the attempt under way since the last time that the dealer was told of them. */
   #tookReplies = 0
+  /** Said once, whichever publishers there are. */
+  #hasToldHashes = false
   #attempt = 0
   #trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
   #foreignTopics = 0
@@ -476,6 +478,14 @@ class Listener implements FollowerEffects {
 
   checkpointSettled(refusal: string | undefined): void {
     if (!this.keySnapshots.settled(refusal)) this.checkpoints?.settled(refusal)
+  }
+
+  hashesFailed(why: string): void {
+    if (this.#hasToldHashes) return
+    this.#hasToldHashes = true
+    const { key, replayEndpoint } = this.#args
+    const text = 'a publisher offers snapshots by hashes and none can be used: it is asked by tokens'
+    this.#context.log.warn({ key, replayEndpoint, why }, text)
   }
 
   startReplay(attempt: number, { snapshot, byHashes, fromSequence, isRestLater }: ReplayQuestion): void {

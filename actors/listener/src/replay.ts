@@ -7,9 +7,8 @@
  *   the batches from a hole on   the last batch applied, requested again, comes first and is the same
  *   a check                      the same, from the last seam on (life.ts)
  *   those after a checkpoint     its last batches, which are requested again, are the same
- *   a snapshot                   all of its parts came, in order; a large one is asked for again by hashes,
- *   if
- *                                its publisher offers that
+ *   a snapshot                   all of its parts came, in order; a large one is asked for again, once, by
+ *                                hashes, if its publisher offers that
  *   all from 0 on                always: nothing is held before
  *
  * Live batches continue the reply when it repeats, with the same content, one that the live socket had
@@ -84,6 +83,8 @@ export interface ReplayParts {
   readonly isConfirmed: () => boolean
   /** The offered checkpoint was taken over, or refused for this reason. */
   readonly checkpointSettled: (refusal: string | undefined) => void
+  /** A publisher offered a snapshot by hashes, and is asked by tokens from now on. `why`: what was wrong. */
+  readonly hashesFailed: (why: string) => void
 }
 
 const NOT_ALL_READ = 'the publisher beside the engine could not read all events; blocks may be stale'
@@ -198,15 +199,19 @@ export class Replay {
     }
     if (reply.kind === 'refused') {
       snapshots.askAgainLater()
-      return MORE
+      return this.#rest()
     }
     if (snapshots.isOutdated(reply)) {
       const reason = 'the engine restarted, and the publisher beside it has not confirmed that it knows'
       return { next: 'startFromLive', reason }
     }
-    if (snapshots.prefersHashes(reply)) return AGAIN
-    const events = snapshots.isNext(reply.part) ? history.applyPart(reply.payload) : undefined
-    if (events === undefined) return this.#snapshotFailed()
+    if (snapshots.prefersHashes(reply)) return { next: attempts.turned() }
+    const events = snapshots.isNext(reply.part) ? history.applyPart(reply.payload) : 'missing'
+    if (events === 'unreadable' && reply.form === 'hashes') {
+      snapshots.useTokens(reply.publisherId)
+      this.#parts.hashesFailed('a part of it cannot be read')
+    }
+    if (typeof events !== 'number') return this.#snapshotFailed()
     if (!snapshots.took(reply, events)) return MORE
     const { nextSequence, isWhole, mayBeStale } = reply
     attempts.current.applied++
@@ -215,15 +220,14 @@ export class Replay {
     // The publisher knows nothing of the cache yet: it will, with the engine's first batch.
     if (!isWhole && nextSequence === 0) snapshots.askAgainWithItsNextBatch()
     // The earlier live batches are in the replay that follows the snapshot.
-    const { from } = attempts.current
-    if (this.#parts.life.canBeLinked && from !== undefined)
-      return this.#isRestLater ? { next: 'rest', fromSequence: from } : MORE
+    if (this.#parts.life.canBeLinked && attempts.current.from !== undefined) return this.#rest()
     return this.#drain() === 'empty' ? LIVE : this.ended(false)
   }
 
   /** The current attempt has ended: with an end marker, or by silence. */
   ended(isMarked: boolean): ReplayOutcome {
     const { attempts, history, snapshots } = this.#parts
+    if (!isMarked && snapshots.fellSilent()) this.#parts.hashesFailed('it does not answer')
     if (snapshots.isUnderWay) return this.#snapshotFailed()
     if (this.#checkpoint !== undefined) {
       this.dropCheckpoint(
@@ -252,6 +256,14 @@ export class Replay {
     const reachesLive = drained === 'empty' && isBegun && history.expected > attempts.toldMax
     const verdict = attempts.currentEnded(isMarked, reachesLive)
     return verdict === 'live' ? LIVE : { next: verdict }
+  }
+
+  /** The batches behind the snapshot, which the attempt asks for once. */
+  #rest(): ReplayOutcome {
+    const { from } = this.#parts.attempts.current
+    if (!this.#isRestLater || from === undefined) return MORE
+    this.#isRestLater = false
+    return { next: 'rest', fromSequence: from }
   }
 
   #asked(snapshot: boolean, from: number | undefined, toRepeat: number | undefined): ReplayQuestion {

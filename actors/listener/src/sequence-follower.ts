@@ -138,6 +138,8 @@ import { trustOf } from './source-trust.ts'
 export interface FollowerEffects extends HistoryEffects, RecoveryEffects {
   /** The offered checkpoint was taken over, or refused for this reason. */
   checkpointSettled(refusal: string | undefined): void
+  /** A snapshot by hashes was offered, and is of no use. `why`: what was wrong with it. */
+  hashesFailed(why: string): void
   trustChanged(trust: SourceTrust): void
 }
 
@@ -203,6 +205,7 @@ export class SequenceFollower {
       checkBatchesMax: limits.checkBatchesMax,
       isConfirmed: () => this.#recovery.watch.isConfirmed,
       checkpointSettled: refusal => effects.checkpointSettled(refusal),
+      hashesFailed: why => effects.hashesFailed(why),
     })
     this.#effects = effects
     this.#options = options

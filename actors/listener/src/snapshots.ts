@@ -11,8 +11,9 @@
  * process before, or no probe has. That withdrawal may be of an earlier restart: so what the publisher has
  * told since must not be older than the process is.
  *
- * A publisher that offers the form `hashes` is asked for it, until it does not answer such a question:
- * another one may have come that does not know it.
+ * A publisher that offers the form `hashes` is asked for it, until such a question meets silence, since
+ * another one may have come that does not know it, or a part of the answer cannot be read. An attempt that
+ * ended otherwise, for whatever reason, says nothing of that.
  *
  * Invariant  the parts of a snapshot are applied in order, from the first on, within one attempt; otherwise
  *            none of it counts.
@@ -38,10 +39,12 @@ export class Snapshots {
   #outdatedId: string | undefined
   /** The publisher that is asked by hashes. */
   #hashesOf: string | undefined
-  /** It has not answered the last question. */
+  /** The attempt under way asks it, and has no answer yet. */
   #owesHashes = false
-  /** It offered hashes, and did not answer. */
+  /** It offered hashes, and they were of no use. */
   #vainOf: string | undefined
+  /** In this rebuild the question has changed its form once. */
+  #hasTurned = false
 
   get isUnknown(): boolean {
     return this.#offer === 'unknown'
@@ -101,28 +104,44 @@ export class Snapshots {
 
   /** A snapshot is asked for. True: by hashes. */
   asked(): boolean {
-    if (this.#owesHashes) {
-      this.#vainOf = this.#hashesOf
-      this.#hashesOf = undefined
-    }
     this.#owesHashes = this.#hashesOf !== undefined
     return this.#owesHashes
   }
 
-  /** Whether this part, the first of several, had better come by hashes. Then the next question says so. */
+  /** The attempt under way has met silence. True: it asked by hashes; the next one asks by tokens. */
+  fellSilent(): boolean {
+    if (!this.#owesHashes) return false
+    this.useTokens(this.#hashesOf)
+    return true
+  }
+
+  /** This publisher is asked by tokens from now on. */
+  useTokens(publisherId: string | undefined): void {
+    this.#owesHashes = false
+    this.#hashesOf = undefined
+    this.#vainOf = publisherId
+  }
+
+  /**
+   * Whether this part, the first of several, had better come by hashes. Then the next question says so: once
+   * in a rebuild, however many publishers answer.
+   */
   prefersHashes({ form, offersHashes, part, parts, publisherId }: SnapshotPart): boolean {
     if (form !== 'tokens' || !offersHashes || part > 0 || parts === 1) return false
-    if (publisherId === this.#hashesOf || publisherId === this.#vainOf) return false
+    if (this.#hasTurned || publisherId === this.#hashesOf || publisherId === this.#vainOf) return false
+    this.#hasTurned = true
     this.#hashesOf = publisherId
     return true
   }
 
   beginRebuild(): void {
     this.#due = 'no'
+    this.#hasTurned = false
   }
 
   beginAttempt(): void {
     this.#nextPart = undefined
+    this.#owesHashes = false
   }
 
   askAgainLater(): void {

@@ -138,6 +138,7 @@ export class FollowerWorld {
         },
         restoreBase: () => false,
         checkpointSettled: () => {},
+        hashesFailed: () => {},
         startReplay: (attempt, { snapshot, fromSequence, isRestLater }) => {
           this.#attempt = attempt
           this.#replies = []

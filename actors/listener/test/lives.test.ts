@@ -260,6 +260,7 @@ t.test('while the index has not forgotten what was before, nothing counts', asyn
       restore: () => false,
       restoreBase: () => false,
       checkpointSettled: () => {},
+      hashesFailed: () => {},
       startReplay: () => {},
       askRest: () => {},
       stopReplay: () => {},

@@ -3,15 +3,19 @@
  * know.
  */
 
-import { encodeSnapshotReply, type SnapshotForm } from '@homing/protocol'
+import assert from 'node:assert/strict'
+import type { KeyImage } from '@homing/actors/indexer'
+import { recordingLog } from '@homing/base'
+import { decodeKvBatch, encodeKvBatch, encodeSnapshotReply, type SnapshotForm } from '@homing/protocol'
+import { HeldBlocks } from '@homing/publisher'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
-import { listenerWorld } from './listener-world.ts'
+import { listenerWorld, type WorldOptions } from './listener-world.ts'
 import { answerSnapshots, isTrue, loseStores } from './lives-world.ts'
 
 /** A publisher beside an engine: its own numbers, replays and snapshots. */
-async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
-  const world = await listenerWorld(t)
+async function sidecarWorld(t: Parameters<typeof listenerWorld>[0], options: WorldOptions = {}) {
+  const world = await listenerWorld(t, options)
   const snapshot = {
     isWhole: false,
     refuses: 0,
@@ -20,19 +24,21 @@ async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
     asked: [] as SnapshotForm[],
     offersHashes: false,
     answersHashes: true,
+    parts: (batches: readonly Uint8Array[], _form: SnapshotForm): readonly Uint8Array[] => batches,
+    publisherId: '0123456789abcdef',
   }
   world.answerSnapshot = (send, form) => {
     snapshot.requests++
     snapshot.asked.push(form)
     if (form === 'hashes' && !snapshot.answersHashes) return
-    const { offersHashes } = snapshot
+    const { offersHashes, publisherId } = snapshot
     const nextSequence = world.source.lastSequence + 1
-    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false, form, offersHashes }
+    const header = { publisherId, nextSequence, mayBeStale: false, form, offersHashes }
     if (snapshot.refuses-- > 0) {
       send(encodeSnapshotReply({ ...header, part: 0, parts: 0, isWhole: false }, new Uint8Array(0)))
       return
     }
-    const batches = world.source.snapshot()
+    const batches = snapshot.parts(world.source.snapshot(), form)
     for (const [part, payload] of batches.entries()) {
       if (part >= snapshot.cutAfter) return
       send(
@@ -116,6 +122,130 @@ t.test('one that offers hashes and does not answer is asked for tokens again', a
   t.strictSame(await world.held(), world.cached())
   t.strictSame(snapshot.asked.slice(0, 3), ['tokens', 'hashes', 'tokens'])
   t.equal(snapshot.asked.filter(form => form === 'hashes').length, 1)
+})
+
+/** The same parts, as a publisher writes them by hashes. */
+function hashedParts(parts: readonly Uint8Array[]): Uint8Array[] {
+  const held = new HeldBlocks({ bytesMax: 2 ** 24 })
+  for (const part of parts) for (const event of decodeKvBatch(part).events) held.apply(event)
+  const frozen = held.freeze()
+  const stores = [...frozen.runs(0, frozen.size, 3, 'hashes')]
+  frozen.release()
+  return stores.map(store => {
+    assert.ok(store.localHashes !== undefined && store.tokens.length === 0)
+    return encodeKvBatch({ timestampSeconds: 1, rank: undefined, events: [store] }, 'vllm-map')
+  })
+}
+
+t.test('parts by hashes give the index the blocks that parts by tokens give it', async t => {
+  const images = []
+  for (const offersHashes of [false, true]) {
+    const { world, snapshot } = await sidecarWorld(t)
+    Object.assign(snapshot, { isWhole: true, offersHashes })
+    snapshot.parts = (batches, form) => (form === 'hashes' ? hashedParts(batches) : batches)
+    for (let i = 0; i < 60; i++) world.source.publish()
+    for (let i = 0; i < 20; i++) world.source.publishStore()
+    world.startListener()
+    await world.system.settle()
+    t.strictSame(snapshot.asked, offersHashes ? ['tokens', 'hashes'] : ['tokens'])
+    t.match(world.trust(), /^exact/)
+    t.strictSame(await world.held(), world.cached())
+    images.push(blocksOf(await imageOf(world)))
+    world.publish(20)
+    await world.system.settle()
+    t.strictSame(await world.held(), world.cached())
+    images.push(blocksOf(await imageOf(world)))
+  }
+  const [byTokens, later, byHashes, laterByHashes] = images
+  t.ok(byTokens!.length > 10)
+  t.strictSame(byHashes, byTokens, 'the same local hashes above the same ones')
+  t.strictSame(laterByHashes, later, 'and what followed stands on them')
+})
+
+async function imageOf(world: Awaited<ReturnType<typeof listenerWorld>>): Promise<KeyImage | undefined> {
+  const answer = world.indexer.ask({ type: 'image', workerSlot: 0 }, { timeout: 1000 })
+  await world.system.settle()
+  return answer
+}
+
+/** Each block as the local hashes from the beginning of its prompt to itself. */
+function blocksOf(image: KeyImage | undefined): string[] {
+  const paths: string[] = []
+  const { localHashes = new Int32Array(0), parents = new Int32Array(0) } = image ?? {}
+  for (const [i, parent] of parents.entries())
+    paths.push(`${parent === 0 ? '' : paths[parent - 1]}/${localHashes[2 * i]},${localHashes[2 * i + 1]}`)
+  assert.ok(paths.every(path => path.startsWith('/')))
+  return paths.sort()
+}
+
+t.test('an attempt that something else ended says nothing of whether hashes are answered', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  Object.assign(snapshot, { isWhole: true, offersHashes: true, answersHashes: false })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  t.strictSame(snapshot.asked, ['tokens', 'hashes'])
+  snapshot.answersHashes = true
+  world.listener!.tell({ type: 'engineRestarted', startSeconds: undefined })
+  await world.system.settle()
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'hashes'])
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
+t.test('parts by hashes that cannot be read are asked for by tokens, and that is said once', async t => {
+  const log = recordingLog()
+  const { world, snapshot } = await sidecarWorld(t, { log })
+  Object.assign(snapshot, { isWhole: true, offersHashes: true })
+  snapshot.parts = (batches, form) => (form === 'hashes' ? [Uint8Array.of(1, 2, 3)] : batches)
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.advance('1s')
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'tokens'])
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+  // Another one, with the same fault.
+  snapshot.publisherId = 'fedcba9876543210'
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance('20s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'tokens', 'tokens', 'hashes', 'tokens'])
+  t.equal(log.lines.filter(({ text }) => text.includes('by hashes')).length, 1)
+})
+
+t.test('a publisher with another name in each answer is asked twice in a rebuild', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  Object.assign(snapshot, { isWhole: true, offersHashes: true })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  const answer = world.answerSnapshot!
+  world.answerSnapshot = send => {
+    snapshot.publisherId = snapshot.requests.toString(16).padStart(16, '0')
+    if (snapshot.requests < 50) answer(send, 'tokens')
+  }
+  world.startListener()
+  await world.system.settle()
+  t.equal(snapshot.requests, 2)
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
+t.test('behind a refused snapshot the batches are asked for at once', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  snapshot.isWhole = true
+  world.startListener()
+  await world.system.settle()
+  for (let i = 0; i < 5; i++) world.send(world.source.publishStore())
+  await world.system.settle()
+  const before = world.replayRequests.length
+  snapshot.refuses = 1
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance(LISTENER_LIMITS.resyncMsMin)
+  t.equal(world.replayRequests.length, before + 1)
+  t.equal((await world.status()).state, 'live', 'without a silence')
+  t.match(world.trust(), /^partial/)
+  await world.system.advance('20s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
 })
 
 t.test(

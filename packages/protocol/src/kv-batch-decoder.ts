@@ -525,6 +525,7 @@ const NO_WORDS = new Int32Array(0)
 
 function toStored(fields: Fields): KvStored {
   if (fields.hashes === undefined) throw new WrongTypeError('no block hashes')
+  if (fields.localHashes !== undefined) requireHashesAlone(fields)
   const extraKeys = fields.extraKeys
   let cacheSalt = fields.cacheSalt
   let hasUnknownExtraKeys = fields.hasMediaInfos
@@ -561,6 +562,24 @@ function toStored(fields: Fields): KvStored {
     labels: toLabels(fields, fields.hashes.length / 2),
     localHashes: fields.localHashes,
   }
+}
+
+/**
+ * Local hashes say all that a block holds, and nothing of a salt: a store that says more of it contradicts
+ * them, or is of a chain that other prompts must not find.
+ */
+function requireHashesAlone({ tokens, cacheSalt, extraKeys, hasMediaInfos }: Fields): void {
+  const beside =
+    tokens !== undefined
+      ? 'token_ids'
+      : cacheSalt !== undefined
+        ? 'cache_salt'
+        : extraKeys !== undefined
+          ? 'extra_keys'
+          : hasMediaInfos
+            ? 'block_mm_infos'
+            : undefined
+  if (beside !== undefined) throw new WrongTypeError(`local_words beside ${beside}`)
 }
 
 function toldBy({ extraKeys, loraId, tells }: Fields): number {

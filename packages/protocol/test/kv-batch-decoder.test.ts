@@ -6,6 +6,7 @@ import {
   ADAPTER,
   ALL_SEPARATORS,
   decodeKvBatch,
+  decodeSnapshotBatch,
   KV_CLEARED,
   KV_WITHDRAWN,
   type KvBatch,
@@ -677,3 +678,20 @@ function tryDecode(payload: Uint8Array): KvBatch | undefined {
     return undefined
   }
 }
+
+t.test('a store that says anything of its content beside local hashes is refused', async t => {
+  const words = new Uint8Array(8)
+  const store = { type: 'BlockStored', hash_words: words, local_words: words, tells: 7, block_size: 4 }
+  const read = (fields: object) => decodeSnapshotBatch(encode([1, [{ ...store, ...fields }], null]))
+  t.match(read({}), { events: [{ kind: 'stored' }], skipped: { malformed: 0 } })
+  const besides = {
+    token_ids: [1, 2, 3, 4],
+    cache_salt: 'tenant',
+    extra_keys: [['tenant']],
+    block_mm_infos: [{}],
+  }
+  for (const [name, value] of Object.entries(besides))
+    t.match(read({ [name]: value }), { events: [], skipped: { malformed: 1 } }, name)
+  const nils = Object.fromEntries(Object.keys(besides).map(name => [name, null]))
+  t.match(read(nils), { events: [{ kind: 'stored' }], skipped: { malformed: 0 } }, 'nil is nothing')
+})

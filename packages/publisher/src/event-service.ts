@@ -29,8 +29,9 @@ import {
 } from '@homing/protocol'
 import type { Frames, MessageTransport, Publisher, RouterSocket, StreamOptions } from '@homing/transport'
 import type { BufferedBatch } from './batch-ring.ts'
-import { PacedReplies } from './paced-replies.ts'
+import { BURST_END, type PacedMessage, PacedReplies } from './paced-replies.ts'
 import { SharedSnapshots, type Snapshot } from './shared-snapshots.ts'
+import { BURST_HASHED_PARTS_MAX } from './snapshot-parts.ts'
 
 export interface EventServiceOptions {
   readonly clock: Clock
@@ -49,8 +50,8 @@ export interface EventServiceOptions {
   readonly queuedMessagesMax: number
   /**
    * Peers that are answered at full speed at one time. Further ones take turns with them, up to
-   * REPLY_TURNS_MAX
-   * times as many; then those are refused, or get no answer, unless one that does not read makes room.
+   * REPLY_TURNS_MAX times as many; then those are refused, or get no answer, unless one that does not read
+   * makes room.
    */
   readonly repliesMax: number
   /**
@@ -236,7 +237,7 @@ export class EventService {
     )
   }
 
-  #begin(identity: Uint8Array, messages: Iterable<Frames>): boolean {
+  #begin(identity: Uint8Array, messages: Iterable<PacedMessage>): boolean {
     const outcome = this.#replies.begin(identity, messages)
     if (outcome === 'busy') this.#refusedReplies++
     else if (outcome === 'excess') this.#excessReplies++
@@ -261,12 +262,13 @@ export class EventService {
     }
   }
 
-  *#parts(shared: SharedSnapshots, form: SnapshotForm): Generator<Frames> {
+  *#parts(shared: SharedSnapshots, form: SnapshotForm): Generator<PacedMessage> {
     const { publisherId } = this.#options
     const taken = shared.take(form)
     try {
       const { parts, nextSequence, isWhole, mayBeStale } = taken
       for (let part = 0; part < parts; part++) {
+        if (form === 'hashes' && part > 0 && part % BURST_HASHED_PARTS_MAX === 0) yield BURST_END
         const payload = taken.part(part)
         if (payload === undefined) return
         const known = { publisherId, nextSequence, isWhole, mayBeStale }

@@ -8,12 +8,12 @@
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before. Every
  *          answer has its own turns, so that a peer that reads is served whatever others do.
  * Bounds   per peer: the socket holds at most its high-water mark of messages, and `peerBytesMax` in all are
- *          sent over one connection; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
+ *          sent over one connection; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes,
+ *          or less, if making its messages takes long: their source says where it ends (BURST_END).
  *          Over all: `peersMax` answers at full speed. If more peers read, all are slower, by turns; past
  *          REPLY_TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is
- *          given up,
- *          if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer that reads
- *          gets what it would get without them.
+ *          given up, if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer
+ *          that reads gets what it would get without them.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -31,6 +31,11 @@ const KNOWN_PEERS_MAX = 16_384
 /** Answers at one time, with those whose peers do not read, for each that goes at full speed. */
 export const REPLY_TURNS_MAX = 64
 
+/** Among the messages of an answer: the next one is made in another burst. */
+export const BURST_END: unique symbol = Symbol('the burst ends')
+
+export type PacedMessage = Frames | typeof BURST_END
+
 export interface PacedRepliesOptions {
   readonly clock: Clock
   readonly peersMax: number
@@ -43,7 +48,7 @@ export interface PacedRepliesOptions {
 
 interface Answer {
   readonly identity: Uint8Array
-  readonly messages: Iterator<Frames>
+  readonly messages: Iterator<PacedMessage>
   /** Not taken yet. */
   refused: Frames | undefined
   /** Tries since a message was taken. */
@@ -83,7 +88,7 @@ export class PacedReplies {
    * 'busy': too many other peers are being answered. 'excess': this peer has received as much as it may. The
    * first burst is offered before this returns.
    */
-  begin(identity: Uint8Array, messages: Iterable<Frames>): 'begun' | 'busy' | 'excess' {
+  begin(identity: Uint8Array, messages: Iterable<PacedMessage>): 'begun' | 'busy' | 'excess' {
     const { clock, peerBytesMax } = this.#options
     const name = Buffer.from(identity).toString('hex')
     const before = this.#answers.get(name)
@@ -155,7 +160,8 @@ export class PacedReplies {
   #goOn(name: string, answer: Answer): void {
     const { clock, offer } = this.#options
     while (answer.count < REPLY_BURST_MESSAGES_MAX && answer.bytes < BURST_BYTES_MAX) {
-      const frames = answer.refused ?? answer.messages.next().value
+      const frames: PacedMessage | undefined = answer.refused ?? answer.messages.next().value
+      if (frames === BURST_END) break
       if (frames === undefined) {
         this.#end(name, answer)
         return

@@ -11,6 +11,11 @@ import type { Snapshot } from './shared-snapshots.ts'
 const PART_TOKENS_MAX = 8192
 /** Blocks without tokens there: placeholders, and those that their hashes name, some 33 KB. */
 const PART_BLOCKS_MAX = 2048
+/**
+ * Parts by hashes that are written in one go: their blocks are hashed then, 8192 of them in some 16 ms. Bytes
+ * alone would allow eight times as many.
+ */
+export const BURST_HASHED_PARTS_MAX = 4
 
 /** `batch`: members of the parts' batches other than their events. */
 export function snapshotOf(

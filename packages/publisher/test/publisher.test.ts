@@ -1,6 +1,7 @@
 import { SimulatedClock, seededRandom } from '@homing/base'
 import {
   decodeKvBatch,
+  decodeSnapshotBatch,
   type KvBatch,
   parseEventFrames,
   parseSnapshotReply,
@@ -342,6 +343,36 @@ t.test('a large cache comes in parts, all of one moment', async t => {
     all.reduce((sum, event) => sum + (event.kind === 'stored' ? event.hashes.length / 2 : 0), 0)
   t.equal(blocksOf(byHashes.events), 50_000)
   t.ok(byHashes.events.every(event => event.kind === 'stored' && event.localHashes !== undefined))
+})
+
+t.test('a burst of an answer hashes a few thousand blocks and no more', async t => {
+  const w = await world(t)
+  for (let chain = 0; chain < 50; chain++)
+    w.publisher.stored(
+      undefined,
+      Array.from({ length: 1000 }, (_, i) => ({ hash: BigInt(chain * 1000 + i + 1), tokens: tokensOf([i]) })),
+    )
+  w.publisher.flush()
+  let blocks = 0
+  const dealer = w.messages.dial({ endpoint: REPLAY }, frames => {
+    const reply = parseSnapshotReply(frames)
+    if (reply.kind !== 'part') return
+    for (const event of decodeSnapshotBatch(reply.payload).events)
+      if (event.kind === 'stored') blocks += event.hashes.length / 2
+  })
+  t.teardown(() => dealer.close())
+  dealer.send(snapshotRequestFrames('hashes'))
+  while (w.publisher.stats.snapshots === 0) {
+    await new Promise(resolve => setImmediate(resolve))
+    w.clock.advance(0)
+  }
+  for (let i = 0; i < 50; i++) {
+    await new Promise(resolve => setImmediate(resolve))
+    w.clock.advance(0)
+  }
+  t.ok(blocks > 0 && blocks <= 8192, `${blocks} blocks at once`)
+  await w.settle()
+  t.equal(blocks, 50_000)
 })
 
 t.test('the answers are those of the documented ranges', async t => {

@@ -158,6 +158,60 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     )
   })
 
+  t.test('requests that bring nothing are made again, up to the end that the stream had', async t => {
+    const server = await NatsServer.start({ streams: [] })
+    t.teardown(() => server.stop())
+    const connection = await connect({ servers: [server.address] })
+    t.teardown(() => connection.close())
+    /** What becomes of each request for messages, in order. */
+    const fates: ('asleep' | 'nothing' | 'answered')[] = []
+    let fetches = 0
+    const client = connection.jetstream.bind(connection)
+    connection.jetstream = options => {
+      const made = client(options)
+      const get = made.consumers.get.bind(made.consumers)
+      made.consumers.get = async (stream, name) => {
+        const consumer = await get(stream, name)
+        const fetch = consumer.fetch.bind(consumer)
+        consumer.fetch = async asked => {
+          const fate = fates[fetches++] ?? 'answered'
+          if (fate === 'nothing') return { async *[Symbol.asyncIterator]() {} } as never
+          const messages = await fetch(asked)
+          if (fate === 'asleep')
+            Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ANSWER_MS_MAX + 200)
+          return messages
+        }
+        return consumer
+      }
+      return made
+    }
+    const streams = new SystemStreams(connection)
+    await streams.ensure(STREAM)
+    const subject = streamSubject(STREAM.namespace, 'one')
+    let stored = 0
+    const store = async (count: number): Promise<void> => {
+      for (let i = 0; i < count; i++) await streams.store(subject, Uint8Array.of(1), `${stored++}`)
+    }
+    await store(300)
+    const read = async (): Promise<number[]> => {
+      const positions: number[] = []
+      for await (const { position } of streams.read(NAME, subject, 1)) {
+        if (positions.length === 0) await store(50)
+        positions.push(position)
+      }
+      return positions
+    }
+    fates.push('asleep', 'nothing', 'answered', 'nothing', 'nothing', 'answered')
+    t.strictSame(
+      await read(),
+      Array.from({ length: 300 }, (_, i) => i + 1),
+    )
+    fetches = 0
+    fates.splice(0, fates.length, ...Array.from({ length: 10 }, () => 'nothing' as const))
+    await t.rejects(read(), { code: 'HOMING_TRANSPORT_STREAM', message: /the broker sends no more/ })
+    t.equal(fetches, 3)
+  })
+
   t.test('the disk is full: the publisher is followed itself, and the stream when there is room', async t => {
     const streamsFolder = smallDisk(t)
     if (streamsFolder === undefined) {

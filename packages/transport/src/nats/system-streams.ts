@@ -27,6 +27,8 @@ const CONSUMER_INACTIVE_MS = 300_000
 const TAKEN_MS_MAX = 600_000
 const READER_INACTIVE_MS = 30_000
 const READ_MESSAGES = 256
+/** In a row: a thread that stands still before the first message of a request gets none of it. */
+const VAIN_ROUNDS_MAX = 3
 /** A pull is asked anew after this time, and the broker says twice meanwhile that it is there. */
 const PULL_MS = 10_000
 const HEARTBEATS_MISSED_MAX = 2
@@ -177,50 +179,49 @@ export class SystemStreams implements BrokerStreams {
   }
 
   async *#read(stream: string, subject: string, position: number): AsyncGenerator<StreamMessage> {
-    for (let from = Math.max(1, position); ; ) {
-      const next = yield* this.#readFrom(stream, subject, from)
-      if (next === undefined) return
-      if (next === from) throw new StreamError(`cannot read stream ${stream}`, 'the broker sends no more')
-      from = next
+    const reading: Reading = { from: Math.max(1, position), left: undefined }
+    for (let vain = 0; vain < VAIN_ROUNDS_MAX; ) {
+      const { from } = reading
+      yield* this.#readOn(stream, subject, reading)
+      if (reading.left === 0) return
+      vain = reading.from === from ? vain + 1 : 0
     }
+    throw new StreamError(`cannot read stream ${stream}`, 'the broker sends no more')
   }
 
   /**
-   * Up to its present end; undefined: all of it came. A request for messages ends by its time, and what is on
-   * its way then is lost here, but counts as delivered at the broker: then another consumer goes on from this
-   * position, behind the last message that came.
+   * Up to the end that the stream had when its reading began. A request for messages ends by its time, and
+   * what is on its way then is lost here, but counts as delivered at the broker: then another consumer goes
+   * on from this position, behind the last message that came.
    */
-  async *#readFrom(
-    stream: string,
-    subject: string,
-    from: number,
-  ): AsyncGenerator<StreamMessage, number | undefined> {
+  async *#readOn(stream: string, subject: string, reading: Reading): AsyncGenerator<StreamMessage> {
     const { consumers } = await this.#jsm()
     const { name, num_pending } = await consumers.add(stream, {
       filter_subject: subject,
       deliver_policy: 'by_start_sequence' as nats.DeliverPolicy,
-      opt_start_seq: from,
+      opt_start_seq: reading.from,
       ack_policy: 'none' as nats.AckPolicy,
       inactive_threshold: READER_INACTIVE_MS * NANOS,
       num_replicas: 1,
       mem_storage: true,
     })
+    // Less, if the stream has dropped some meanwhile.
+    reading.left = Math.min(reading.left ?? num_pending, num_pending)
     try {
       const consumer = await this.#client.consumers.get(stream, name)
-      let next = from
-      for (let came = 0; came < num_pending; ) {
-        const wanted = Math.min(num_pending - came, READ_MESSAGES)
+      for (let came = 0; reading.left > 0; ) {
+        const wanted = Math.min(reading.left, READ_MESSAGES)
         const end = came + wanted
         const messages = await consumer.fetch({ max_messages: wanted, expires: ANSWER_MS_MAX })
         for await (const message of messages) {
-          if (message.info.deliverySequence !== came + 1) return next
+          if (message.info.deliverySequence !== came + 1) return
           came++
-          next = message.seq + 1
+          reading.left--
+          reading.from = message.seq + 1
           yield { position: message.seq, payload: message.data }
         }
-        if (came < end) return next
+        if (came < end) return
       }
-      return undefined
     } finally {
       consumers.delete(stream, name).catch(() => {})
     }
@@ -273,6 +274,14 @@ export class SystemStreams implements BrokerStreams {
     }
     return this.#manager
   }
+}
+
+/** How far a stream has been read. */
+interface Reading {
+  /** The position to go on from. */
+  from: number
+  /** Messages up to the end; undefined: not known yet. */
+  left: number | undefined
 }
 
 /** Why a consumer is over; undefined: it goes on. */
