@@ -130,6 +130,9 @@ const FORM = Buffer.from(
 )
 const DUMP =
   '{"llama:default":{"block_size":16,"endpoints":{"7":{"0":"tcp://10.0.0.1:5557"}},"events":[{"worker_id":7,"storage_tier":"device","event":{"event_id":0,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":17357386176853808775,"tokens_hash":-5}]}}}}]}}'
+/** Labels that are read, and such as a later version may write. */
+const LABELLED_DUMP =
+  '{"llama:default":{"block_size":16,"events":[{"worker_id":7,"event":{"event_id":0,"data":{"stored":{"blocks":[{"block_hash":1,"tokens_hash":2,"moe_metadata":{"layer_id":3,"expert_id":1},"cxl_metadata":{"state":"cxl_pooled","pool_id":5,"accessible_workers":[8]}},{"block_hash":3,"tokens_hash":4,"moe_metadata":{"layer_id":3},"cxl_metadata":{"state":"remote_cxl"}}]}}}},{"worker_id":7,"event":{"event_id":1,"data":{"cxl_state_transition":{"block_hashes":[5],"sequence_hashes":[6],"new_state":"cxl_pooled","pool_id":5,"accessible_workers":[8],"moe_metadata":[null]}}}}]}}'
 const DECODED_BYTES_MAX = 256 * 1024
 const LARGE = Buffer.alloc(16 * DECODED_BYTES_MAX)
 const COMPRESSED = [gzipSync, deflateSync, brotliCompressSync, zstdCompressSync].flatMap(compress => [
@@ -499,7 +502,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
     'readDump',
     bytes => readDump('http://10.0.0.2:8090', bytes),
     {
-      seeds: [DUMP],
+      seeds: [DUMP, LABELLED_DUMP],
       refusals: [BadDumpError],
     },
   ),
