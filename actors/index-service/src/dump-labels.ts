@@ -52,12 +52,19 @@ export function readExpert(value: unknown, leftOut: LeftOut): KvExpert | undefin
   return expert
 }
 
-/** Undefined: there is none, or it is left out. */
-export function readPlace(value: unknown, leftOut: LeftOut): KvPoolPlace | undefined {
+/** Undefined: there is none, or it is left out. `before`: those of the blocks before it in its event. */
+export function readPlace(
+  value: unknown,
+  before: readonly (KvPoolPlace | undefined)[],
+  leftOut: LeftOut,
+): KvPoolPlace | undefined {
   if (value === undefined || value === null) return undefined
   const place = usable(() => {
     const { state = 'local_gpu', pool_id: pool, accessible_workers: workers } = fieldsOf(value)
-    return placeOf(state, pool, workers)
+    const { workers_of: first } = fieldsOf(value)
+    if (first === undefined || first === null) return placeOf(state, pool, workers)
+    const { accessibleWorkers } = before[u32(first)] ?? unusable()
+    return { ...placeOf(state, pool, undefined), accessibleWorkers }
   })
   if (place === undefined) leftOut.labels++
   return place

@@ -141,7 +141,8 @@ export const inheritor = defineActor(
       inherit: ({ workerSlot, runs, pooled, reply }) => reply(state.inherit(workerSlot, runs, pooled)),
       disinherit: ({ workerSlot }) => state.drop(workerSlot),
       inheritedBlocks: ({ reply }) => reply(state.blocks()),
-      dump: ({ workerSlot, dump, reply }) => reply(state.dumps.next(workerSlot, dump, true)),
+      dump: ({ workerSlot, dump, isLabelled, reply }) =>
+        reply(state.dumps.next(workerSlot, dump, true, isLabelled)),
       endDump: ({ dump }) => state.dumps.end(dump),
       dumpIdle: ({ dump }) => state.dumps.end(dump),
       maintain: () => state.maintain(),

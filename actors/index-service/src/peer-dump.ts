@@ -138,7 +138,7 @@ function readEvent(value: unknown, leftOut: LeftOut, fail: () => never): ReadEve
   const places: (KvPoolPlace | undefined)[] = []
   for (const block of event.data.stored.blocks) {
     experts.push(readExpert(block['moe_metadata'], leftOut))
-    places.push(readPlace(block['cxl_metadata'], leftOut))
+    places.push(readPlace(block['cxl_metadata'], places, leftOut))
   }
   const hasLabels = [...experts, ...places].some(label => label !== undefined)
   return hasLabels ? { ...read, run: { ...read.run, labels: { experts, places } } } : read

@@ -281,6 +281,18 @@ t.test('labels of a dump that cannot be used are left out and counted, and its b
   t.match(storedWith({ moe_metadata: { layer_id: 1 }, cxl_metadata: { state: 'local_gpu' } }), [
     { runs: [{ labels: { experts: [undefined], places: [{ state: 'local_gpu' }] } }] },
   ])
+  const eight = { cxl_metadata: { state: 'cxl_pooled', accessible_workers: [8] } }
+  const refers = (first: unknown) => ({
+    cxl_metadata: { state: 'cxl_pooled', accessible_workers: [], workers_of: first },
+  })
+  const placesOf = (...labels: readonly object[]) =>
+    read({ stored: { blocks: labels.map(label => ({ ...block, ...label })) } })[0]!.runs[0]!.labels!.places
+  t.strictSame(
+    placesOf({}, eight, refers(1), refers(2)).map(place => place?.accessibleWorkers),
+    [undefined, ...Array.from({ length: 3 }, () => Int32Array.of(8, 0))],
+  )
+  for (const first of [0, 2, 7, -1, 'a', [1]])
+    t.equal(placesOf({}, eight, refers(first))[2], undefined, `workers of ${first}`)
   for (const wrong of [
     { sequence_hashes: [1, 2] },
     { sequence_hashes: 'all' },

@@ -238,24 +238,30 @@ export class LabelTable {
     }
   }
 
-  /** What a worker slot has said of a block; undefined: nothing. */
-  recordOf(workerSlot: number, low: number, high: number): LabelRecord | undefined {
+  /** What a worker slot has said of a block; undefined: nothing. `idsBySet` as in `recordsAt`. */
+  recordOf(
+    workerSlot: number,
+    low: number,
+    high: number,
+    idsBySet: Map<number, Int32Array>,
+  ): LabelRecord | undefined {
     const record = this.#find(workerSlot, low, high)
-    return record === 0 ? undefined : this.#read(record, new Map())
+    return record === 0 ? undefined : this.#read(record, idsBySet)
   }
 
   /**
    * What a worker slot has said, in parts: the records in `placesMax` places from `from` on (0 at first), and
    * where the next part begins; undefined: nowhere. Records that come and go meanwhile may be in no part.
+   * `idsBySet` as in `recordsAt`.
    */
   recordsFrom(
     workerSlot: number,
     from: number,
     placesMax: number,
+    idsBySet: Map<number, Int32Array>,
   ): { readonly records: readonly LabelRecord[]; readonly next: number | undefined } {
     if (!this.has(workerSlot)) return { records: [], next: undefined }
     const end = Math.min(this.#touchedRecords, from + placesMax)
-    const idsBySet = new Map<number, Int32Array>()
     const records: LabelRecord[] = []
     for (let record = from + 1; record <= end; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
