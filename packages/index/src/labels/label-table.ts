@@ -238,7 +238,10 @@ export class LabelTable {
     }
   }
 
-  /** What a worker slot has said of a block; undefined: nothing. `idsBySet` as in `recordsAt`. */
+  /**
+   * What a worker slot has said of a block; undefined: nothing. `idsBySet`: the workers of sets that were
+   * read, to be added to, so that records with the same workers have the same array of them.
+   */
   recordOf(
     workerSlot: number,
     low: number,
@@ -252,7 +255,7 @@ export class LabelTable {
   /**
    * What a worker slot has said, in parts: the records in `placesMax` places from `from` on (0 at first), and
    * where the next part begins; undefined: nowhere. Records that come and go meanwhile may be in no part.
-   * `idsBySet` as in `recordsAt`.
+   * `idsBySet` as in `recordOf`.
    */
   recordsFrom(
     workerSlot: number,
@@ -276,34 +279,22 @@ export class LabelTable {
     if (record !== 0) this.#write(() => this.#drop(record))
   }
 
-  /**
-   * Every `stride`-th record, from the one at `first` on, of all worker slots; `idsBySet` as in `recordsAt`.
-   */
-  *everyNth(
-    first: number,
-    stride: number,
-    idsBySet: Map<number, Int32Array>,
-  ): Generator<PlacedRecord, void, undefined> {
-    for (let record = 1 + first; record <= this.#touchedRecords; record += stride) {
-      if (this.#record(record, R_BLOCK) === 0) continue
-      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
-    }
+  /** Every `stride`-th record, from the one at `first` on, of all worker slots. */
+  *everyNth(first: number, stride: number): Generator<PlacedRecord, void, undefined> {
+    for (let record = 1 + first; record <= this.#touchedRecords; record += stride)
+      if (this.#record(record, R_BLOCK) !== 0) yield this.#placed(record)
   }
 
-  /**
-   * The records of the block with this sequence hash. `idsBySet`: the workers of sets that were read, to be
-   * added to, so that records with the same workers have the same array of them.
-   */
-  *recordsAt(
-    low: number,
-    high: number,
-    idsBySet: Map<number, Int32Array>,
-  ): Generator<PlacedRecord, void, undefined> {
+  /** The records of the block with this sequence hash. */
+  *recordsAt(low: number, high: number): Generator<PlacedRecord, void, undefined> {
     const block = this.#findBlock(low, high)
     let record = block === 0 ? 0 : this.#block(block, B_RECORD)
-    for (; record !== 0; record = this.#record(record, R_NEXT)) {
-      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
-    }
+    for (; record !== 0; record = this.#record(record, R_NEXT)) yield this.#placed(record)
+  }
+
+  /** The workers of a set that a record names, pairs [lo, hi]; undefined: they are more than `idsMax`. */
+  workerIdsOf(set: number, idsMax: number): Int32Array | undefined {
+    return this.#sets.someIdsOf(set, idsMax)
   }
 
   /** Places of records that were ever used: where `everyNth` looks. */
@@ -433,6 +424,17 @@ export class LabelTable {
         workerIds,
       },
       isHeld: (flags & IS_HELD) !== 0,
+    }
+  }
+
+  #placed(record: number): PlacedRecord {
+    const flags = this.#record(record, R_FLAGS)
+    return {
+      workerSlot: this.#record(record, R_SLOT),
+      moe: this.#moeOf(this.#record(record, R_BLOCK)),
+      state: this.#record(record, R_STATE) as PoolStateCode,
+      poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
+      workerSet: this.#record(record, R_SET),
     }
   }
 
