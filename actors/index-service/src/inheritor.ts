@@ -301,9 +301,9 @@ class Inheritor {
     return blocks
   }
 
-  /** Blocks with a label may be in a pool only. */
+  /** Blocks may be in a pool only; those on their way there, or evicted, count for no query. */
   #blocksOf(workerSlot: number): number {
-    return Math.max(this.#index.blocksHeld(workerSlot), this.#labels.recordsOf(workerSlot))
+    return Math.max(this.#index.blocksHeld(workerSlot), this.#labels.pooledOf(workerSlot))
   }
 
   maintain(): void {

@@ -166,9 +166,9 @@ export class EventLabels implements DumpedLabels {
     for (let i = 0; i < hashes.length; i += 2) this.#table.forget(workerSlot, hashes[i]!, hashes[i + 1]!)
   }
 
-  /** Blocks that a worker slot has said something of. */
-  recordsOf(workerSlot: number): number {
-    return this.#table?.recordsOf(workerSlot) ?? 0
+  /** Blocks that a worker slot has in a pool. */
+  pooledOf(workerSlot: number): number {
+    return this.#table?.pooledOf(workerSlot) ?? 0
   }
 
   // For dumps.

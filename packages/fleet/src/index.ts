@@ -27,6 +27,7 @@ export {
   dumpSlices,
   type IndexedBlock,
   KeyDumps,
+  type KeyPart,
 } from './key-dumps.ts'
 export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
 export type { Handover, WorkerRole } from './leg-names.ts'

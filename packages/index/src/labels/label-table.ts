@@ -89,6 +89,8 @@ export class LabelTable {
   /** The record that is looked at next where room is needed. */
   #hand = 0
   readonly #bySlot = new Map<number, number>()
+  /** Those of them that are pooled. */
+  readonly #pooledBySlot = new Map<number, number>()
   /** Slots of workers that cannot be heard; what others say of an eviction holds for these, too. */
   readonly #parted = new Set<number>()
   readonly #byState = [0, 0, 0, 0, 0]
@@ -223,6 +225,11 @@ export class LabelTable {
   /** How many records a worker slot has. */
   recordsOf(workerSlot: number): number {
     return this.#bySlot.get(workerSlot) ?? 0
+  }
+
+  /** How many of them are pooled. */
+  pooledOf(workerSlot: number): number {
+    return this.#pooledBySlot.get(workerSlot) ?? 0
   }
 
   /**
@@ -472,9 +479,20 @@ export class LabelTable {
     const before = this.#record(record, R_STATE)
     this.#byState[before]!--
     this.#byState[state]!++
-    if (before === POOL_STATE.cxlPooled) this.#count(L_POOLED, -1)
-    if (state === POOL_STATE.cxlPooled) this.#count(L_POOLED, 1)
+    if (before === POOL_STATE.cxlPooled) this.#countPooled(record, -1)
+    if (state === POOL_STATE.cxlPooled) this.#countPooled(record, 1)
     this.#setRecord(record, R_STATE, state)
+  }
+
+  #countPooled(record: number, by: 1 | -1): void {
+    this.#count(L_POOLED, by)
+    this.#countPooledOf(this.#record(record, R_SLOT), by)
+  }
+
+  #countPooledOf(workerSlot: number, by: 1 | -1): void {
+    const pooled = this.pooledOf(workerSlot) + by
+    if (pooled === 0) this.#pooledBySlot.delete(workerSlot)
+    else this.#pooledBySlot.set(workerSlot, pooled)
   }
 
   /** A new record that says nothing yet; 0: there is no room. */
@@ -641,6 +659,10 @@ export class LabelTable {
   }
 
   #setSlot(record: number, workerSlot: number): void {
+    if (this.#record(record, R_STATE) === POOL_STATE.cxlPooled) {
+      this.#countPooledOf(this.#record(record, R_SLOT), -1)
+      this.#countPooledOf(workerSlot, 1)
+    }
     this.#leaveSlot(record)
     this.#bySlot.set(workerSlot, (this.#bySlot.get(workerSlot) ?? 0) + 1)
     this.#setRecord(record, R_SLOT, workerSlot)
