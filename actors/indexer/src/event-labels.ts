@@ -18,7 +18,7 @@
  */
 
 import { chainSequence } from '@homing/blocks'
-import type { DumpedLabel, DumpedLabels } from '@homing/fleet/key-dumps'
+import type { DumpedLabel, DumpedLabels } from '@homing/fleet/dumped-labels'
 import {
   type BlockIndex,
   DEVICE_LAYER,

@@ -17,6 +17,7 @@
 import { CodedError } from '@homing/base'
 import { formatHash } from '@homing/blocks'
 import type { BlockIndex } from '@homing/index'
+import { type DumpedLabel, type DumpedLabels, isInPool, transitionOf } from './dumped-labels.ts'
 import { SliceIds } from './slice-ids.ts'
 
 /** A dump cannot go on: it was not asked for its next slice in time, or another one was begun. */
@@ -52,44 +53,6 @@ export interface IndexedBlock {
   readonly isReachable: boolean
   /** What its worker says of it beside that; undefined: nothing. */
   readonly label?: DumpedLabel
-}
-
-/** What a worker says of a block, by the names that events have. */
-export interface DumpedLabel {
-  readonly engineHash: readonly [low: number, high: number]
-  readonly sequenceHash: readonly [low: number, high: number]
-  readonly moe:
-    | { readonly layerId: number; readonly expertId: number; readonly expertGroup: number | undefined }
-    | undefined
-  readonly place:
-    | {
-        readonly state: string
-        readonly poolId: number | undefined
-        /** Ids of workers, pairs [lo, hi]. */
-        readonly accessibleWorkers: Int32Array
-      }
-    | undefined
-}
-
-/** Labels of the blocks of an index, as a dump asks for them. */
-export interface DumpedLabels {
-  has(workerSlot: number): boolean
-  /** `idsBySet`: workers that were read, to be added to: labels with the same ones have the same array. */
-  of(
-    workerSlot: number,
-    low: number,
-    high: number,
-    idsBySet: Map<number, Int32Array>,
-  ): DumpedLabel | undefined
-  /**
-   * Those of blocks in pools that the worker slot does not hold on the device, in parts: from `from` on, and
-   * where the next part begins. It ends soon after `hasRoom` says no.
-   */
-  apart(
-    workerSlot: number,
-    from: number,
-    hasRoom: (label: DumpedLabel) => boolean,
-  ): { readonly labels: readonly DumpedLabel[]; readonly next: number | undefined }
 }
 
 export interface DumpSlice {
@@ -261,11 +224,6 @@ function isSameHash(one: Hash | undefined, other: Hash | undefined): boolean {
   return one !== undefined && one[0] === other?.[0] && one[1] === other[1]
 }
 
-/** What is equal in the labels that may share a transition, beside their workers. */
-export function transitionOf({ place }: DumpedLabel): string {
-  return `${place?.state} ${place?.poolId}`
-}
-
 /** The actor that holds the index. */
 interface DumpedActor {
   ask(
@@ -322,10 +280,6 @@ export async function* dumpSlices(
   } finally {
     if (dump !== undefined && !isLast) actor.tell({ type: 'endDump', dump })
   }
-}
-
-function isInPool({ place }: DumpedLabel): boolean {
-  return place?.state === 'in_transit' || place?.state === 'cxl_pooled'
 }
 
 function readBlocks(words: Int32Array, labels: DumpSlice['labels']): readonly IndexedBlock[] {

@@ -3,14 +3,15 @@
  * JSON. Played into an empty index, parents first, they give the same overlaps.
  *
  * Labels of blocks are in `moe_metadata` and `cxl_metadata` of a stored block, only where there are any. An
- * event has each list of workers once: later blocks have an empty one, and in `workers_of` the position in the
- * event of the block that has it. A reader that does not know that finds them reached by no other worker. Of
- * blocks in pools that the worker key does not hold there is a `cxl_state_transition`, with `sequence_hashes`
- * beside the engine's own hashes: no stored block says where they are.
+ * event has each list of workers once: later blocks have an empty one, and in `workers_of` the position in
+ * the event of the block that has it. A reader that does not know that finds them reached by no other worker.
+ * Of blocks in pools that the worker key does not hold there is a `cxl_state_transition`, with
+ * `sequence_hashes` beside the engine's own hashes: no stored block says where they are.
  */
 
 import { wideJson } from '@homing/base'
-import { type DumpedLabel, type IndexedBlock, transitionOf } from './key-dumps.ts'
+import { type DumpedLabel, transitionOf } from './dumped-labels.ts'
+import type { IndexedBlock } from './key-dumps.ts'
 import { EVENT_BLOCKS_MAX } from './slice-ids.ts'
 
 const NO_WORKERS = new Int32Array(0)

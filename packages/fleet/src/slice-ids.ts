@@ -3,7 +3,7 @@
  * router-events.ts writes them: a list once in each event, so once for EVENT_BLOCKS_MAX blocks.
  */
 
-import type { DumpedLabel } from './key-dumps.ts'
+import type { DumpedLabel } from './dumped-labels.ts'
 
 /** About 20 bytes each in JSON. */
 const SLICE_IDS_MAX = 16_384
