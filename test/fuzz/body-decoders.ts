@@ -130,6 +130,9 @@ const FORM = Buffer.from(
 )
 const DUMP =
   '{"llama:default":{"block_size":16,"endpoints":{"7":{"0":"tcp://10.0.0.1:5557"}},"events":[{"worker_id":7,"storage_tier":"device","event":{"event_id":0,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":17357386176853808775,"tokens_hash":-5}]}}}}]}}'
+/** Labels that are read, and such as a later version may write. */
+const LABELLED_DUMP =
+  '{"llama:default":{"block_size":16,"events":[{"worker_id":7,"event":{"event_id":0,"data":{"stored":{"blocks":[{"block_hash":1,"tokens_hash":2,"moe_metadata":{"layer_id":3,"expert_id":1},"cxl_metadata":{"state":"cxl_pooled","pool_id":5,"accessible_workers":[8]}},{"block_hash":3,"tokens_hash":4,"moe_metadata":{"layer_id":3},"cxl_metadata":{"state":"remote_cxl"}},{"block_hash":5,"tokens_hash":6,"cxl_metadata":{"state":"cxl_pooled","workers_of":0}}]}}}},{"worker_id":7,"event":{"event_id":1,"data":{"cxl_state_transition":{"block_hashes":[5],"sequence_hashes":[6],"new_state":"cxl_pooled","pool_id":5,"accessible_workers":[8],"moe_metadata":[null]}}}}]}}'
 const DECODED_BYTES_MAX = 256 * 1024
 const LARGE = Buffer.alloc(16 * DECODED_BYTES_MAX)
 const COMPRESSED = [gzipSync, deflateSync, brotliCompressSync, zstdCompressSync].flatMap(compress => [
@@ -386,7 +389,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
   ),
   ofJson(
     'actors/index-service/src/requests.ts',
-    'readRegistration readUnregistration readTokenQuery readHashQuery readPeer',
+    'readRegistration readUnregistration readTokenQuery readHashQuery readMoeQuery readPeer',
     bytes => {
       const results: unknown[] = []
       for (const read of [readRegistration, readUnregistration, readTokenQuery, readHashQuery, readPeer]) {
@@ -402,7 +405,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
       seeds: [
         '{"instance_id":18446744073709551615,"model_name":"llama","dp_rank":1,"block_size":16,"endpoint":"tcp://10.0.0.1:5557","replay_endpoint":"ipc:///tmp/a"}',
         '{"model_name":"llama","token_ids":[1,2,3],"lora_name":"a","cache_salt":"b"}',
-        '{"model_name":"llama","block_hashes":[-5,17357386176853808775]}',
+        '{"model_name":"llama","block_hashes":[-5,17357386176853808775],"moe_query":{"layer_id":3,"expert_ids":[1],"expert_group":0,"fallback_to_unlabeled":false}}',
         '{"url":"http://10.0.0.2:8090/a/"}',
       ],
     },
@@ -496,10 +499,10 @@ export const BODY_DECODERS: readonly Decoder[] = [
   ),
   ofJson(
     'actors/index-service/src/peer-dump.ts',
-    'readDump',
+    'readDump readExpert readPlace readTransition',
     bytes => readDump('http://10.0.0.2:8090', bytes),
     {
-      seeds: [DUMP],
+      seeds: [DUMP, LABELLED_DUMP],
       refusals: [BadDumpError],
     },
   ),

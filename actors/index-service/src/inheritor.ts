@@ -142,7 +142,8 @@ export const inheritor = defineActor(
       inherit: ({ workerSlot, runs, pooled, reply }) => reply(state.inherit(workerSlot, runs, pooled)),
       disinherit: ({ workerSlot }) => state.drop(workerSlot),
       inheritedBlocks: ({ reply }) => reply(state.blocks()),
-      dump: ({ workerSlot, dump, reply }) => reply(state.dumps.next(workerSlot, dump, true)),
+      dump: ({ workerSlot, dump, isLabelled, reply }) =>
+        reply(state.dumps.next(workerSlot, dump, true, isLabelled)),
       endDump: ({ dump }) => state.dumps.end(dump),
       dumpIdle: ({ dump }) => state.dumps.end(dump),
       maintain: () => state.maintain(),
@@ -301,9 +302,9 @@ class Inheritor {
     return blocks
   }
 
-  /** Blocks with a label may be in a pool only. */
+  /** Blocks may be in a pool only; those on their way there, or evicted, count for no query. */
   #blocksOf(workerSlot: number): number {
-    return Math.max(this.#index.blocksHeld(workerSlot), this.#labels.recordsOf(workerSlot))
+    return Math.max(this.#index.blocksHeld(workerSlot), this.#labels.pooledOf(workerSlot))
   }
 
   maintain(): void {

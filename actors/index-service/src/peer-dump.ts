@@ -11,15 +11,17 @@
  *            EVENT_BLOCKS_MAX. Where workers say so: labels of these blocks, and transitions of blocks in
  *            pools that they do not hold themselves. Event ids count from 0 in every partition: the format
  *            requires them, and they have no other meaning.
- * Read       leniently: unknown fields are ignored; blocks of tiers other than the device are left out; one
- *            malformed event fails the whole dump, and no part of it is used.
+ * Read       leniently: unknown fields are ignored; blocks of tiers other than the device are left out, and
+ * so
+ *            are labels and transitions that cannot be used (dump-labels.ts). One event whose blocks cannot
+ *            be read fails the whole dump, and no part of it is used.
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
 import { parseWideJson, tryUnsigned64 } from '@homing/base'
 import { readRouterEvent } from '@homing/fleet/read-router-event'
 import type { KvExpert, KvPoolPlace } from '@homing/protocol'
-import { type PooledRun, readExpert, readPlace, readTransition } from './dump-labels.ts'
+import { type LeftOut, type PooledRun, readExpert, readPlace, readTransition } from './dump-labels.ts'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, RankRegistration } from './requests.ts'
@@ -57,8 +59,12 @@ export function dumpHead(
   return `${key}:{"block_size":${blockSizeTokens},"endpoints":${JSON.stringify(endpoints)},"events":[`
 }
 
-/** Throws BadDumpError. */
-export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
+/** Throws BadDumpError. `leftOut` is added to. */
+export function readDump(
+  peer: string,
+  body: Uint8Array,
+  leftOut: LeftOut = { labels: 0, transitions: 0 },
+): readonly RankDump[] {
   const fail = (why: string): never => {
     throw new BadDumpError(peer, why)
   }
@@ -82,7 +88,8 @@ export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
     }
     if (!Array.isArray(events)) return fail(`events of ${JSON.stringify(key)} is no list`)
     for (const [i, event] of (events as readonly unknown[]).entries()) {
-      const read = readEvent(event, () => fail(`event ${i} of ${JSON.stringify(key)} cannot be read`))
+      const unreadable = () => fail(`event ${i} of ${JSON.stringify(key)} cannot be read`)
+      const read = readEvent(event, leftOut, unreadable)
       if (read === undefined) continue
       const name = JSON.stringify([key, read.instanceId.toString(), read.dpRank])
       let rank = ranks.get(name)
@@ -124,31 +131,37 @@ interface ReadEvent {
 }
 
 /** Undefined: not of the device, or neither a store nor a transition. */
-function readEvent(value: unknown, fail: () => never): ReadEvent | undefined {
+function readEvent(value: unknown, leftOut: LeftOut, fail: () => never): ReadEvent | undefined {
   const read = readRouterEvent(value, fail)
-  if (read === undefined) return readPooled(value, fail)
+  if (read === undefined) return readPooled(value, leftOut)
   const { event } = value as { event: { data: { stored: { blocks: readonly Record<string, unknown>[] } } } }
   const experts: (KvExpert | undefined)[] = []
   const places: (KvPoolPlace | undefined)[] = []
   for (const block of event.data.stored.blocks) {
-    experts.push(readExpert(block['moe_metadata'], fail))
-    places.push(readPlace(block['cxl_metadata'], fail))
+    experts.push(readExpert(block['moe_metadata'], leftOut))
+    places.push(readPlace(block['cxl_metadata'], places, leftOut))
   }
   const hasLabels = [...experts, ...places].some(label => label !== undefined)
   return hasLabels ? { ...read, run: { ...read.run, labels: { experts, places } } } : read
 }
 
-/** Undefined: no transition, or not of the device. */
-function readPooled(value: unknown, fail: () => never): ReadEvent | undefined {
-  const { worker_id: workerId, storage_tier: tier, event } = objectOr(value, fail)
-  const { data, dp_rank: dpRank = 0 } = objectOr(event, fail)
+/** Undefined: no transition, not of the device, or left out. `value`: an event whose form was looked at. */
+function readPooled(value: unknown, leftOut: LeftOut): ReadEvent | undefined {
+  const { worker_id: workerId, storage_tier: tier, event } = value as Fields
+  const { data, dp_rank: dpRank = 0 } = event as Fields
   if (data === 'cleared' || (tier !== undefined && tier !== 'device')) return undefined
-  const { cxl_state_transition: transition } = objectOr(data, fail)
-  const pooled = transition === undefined ? undefined : readTransition(transition, fail)
+  const { cxl_state_transition: transition } = data as Fields
+  const pooled = transition === undefined ? undefined : readTransition(transition, leftOut)
   if (pooled === undefined) return undefined
-  if (typeof dpRank !== 'number' || !Number.isInteger(dpRank)) return fail()
-  return { instanceId: tryUnsigned64(workerId) ?? fail(), dpRank, pooled }
+  const instanceId = tryUnsigned64(workerId)
+  if (instanceId === undefined || typeof dpRank !== 'number' || !Number.isInteger(dpRank)) {
+    leftOut.transitions++
+    return undefined
+  }
+  return { instanceId, dpRank, pooled }
 }
+
+type Fields = Readonly<Record<string, unknown>>
 
 function objectOr(value: unknown, fail: () => never): Readonly<Record<string, unknown>> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return fail()

@@ -5,6 +5,7 @@
 
 import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { HttpTransport } from '@homing/transport'
+import type { LeftOut } from './dump-labels.ts'
 import { BadDumpError, NotRegisteredError, RegistrationsFullError } from './errors.ts'
 import { type RankDump, readDump } from './peer-dump.ts'
 
@@ -56,8 +57,14 @@ export class Peers {
     await new Promise<void>(resolve => clock.after(this.#options.waitMs, resolve))
     for (const url of this.#urls) {
       try {
-        const dumps = await this.#dumpOf(http, url)
+        const leftOut = { labels: 0, transitions: 0 }
+        const dumps = await this.#dumpOf(http, url, leftOut)
         this.dumps.used++
+        if (leftOut.labels + leftOut.transitions > 0)
+          log.warn(
+            { peer: url, ...leftOut },
+            'labels of the dump cannot be used: its blocks count without them',
+          )
         return { url, dumps }
       } catch (thrown) {
         this.dumps.failed++
@@ -67,13 +74,13 @@ export class Peers {
     return undefined
   }
 
-  async #dumpOf(http: HttpTransport, url: string): Promise<readonly RankDump[]> {
+  async #dumpOf(http: HttpTransport, url: string, leftOut: LeftOut): Promise<readonly RankDump[]> {
     const { timeoutMs, dumpBytesMax } = this.#options
     const { origin, pathname } = new URL(url)
     const path = `${pathname.replace(/\/$/, '')}/dump`
     const limits = { timeoutMs, maxBytes: dumpBytesMax }
     const { status, body } = await http.fetch({ origin, method: 'GET', path }, limits)
     if (status !== 200) throw new BadDumpError(url, `it answers ${status}`)
-    return readDump(url, body)
+    return readDump(url, body, leftOut)
   }
 }

@@ -9,7 +9,13 @@ import { createTestSystem } from '@homing/actor/testing'
 import { type EventSourceMessage, type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { dumpKey, type IndexedBlock } from '@homing/fleet'
-import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
+import {
+  createIndexMemory,
+  createLabelMemory,
+  IndexReader,
+  layeredOptions,
+  OverlapCounts,
+} from '@homing/index'
 import { KV_CLEARED, type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
@@ -339,6 +345,33 @@ t.test(
     }
   },
 )
+
+t.test('of blocks in no cache only those in a pool count', async t => {
+  const system = createTestSystem()
+  t.teardown(() => system.shutdown())
+  const args = {
+    ...SIZES,
+    memory: createIndexMemory(SIZES),
+    labelMemory: createLabelMemory(1 << 16),
+    indexer: system.probe<IndexerMessage>('indexer').ref,
+  }
+  const ref = system.spawn(inheritor, { name: 'inheritor', args })
+  const pooledOf = (first: number, state: 'cxl_pooled' | 'in_transit' | 'evicted') => ({
+    engineHashes: Int32Array.of(first, 0, first + 1, 0),
+    sequenceHashes: Int32Array.of(first, 1, first + 1, 1),
+    place: { state, poolId: 5, accessibleWorkers: Int32Array.of(8, 0) },
+    experts: [],
+  })
+  const inherit = async (...pooled: readonly ReturnType<typeof pooledOf>[]) => {
+    ref.tell({ type: 'awaitInheritance', workerSlot: SLOT, blockSizeTokens: BLOCK })
+    ref.tell({ type: 'clear', workerSlot: SLOT })
+    const blocks = ref.ask({ type: 'inherit', workerSlot: SLOT, runs: [], pooled }, { timeout: 1000 })
+    await system.settle()
+    return blocks
+  }
+  t.equal(await inherit(pooledOf(1, 'in_transit'), pooledOf(3, 'evicted')), 0)
+  t.equal(await inherit(pooledOf(1, 'in_transit'), pooledOf(3, 'cxl_pooled')), 2)
+})
 
 /** All slices of a dump. */
 async function dumpAll(ref: ActorRef<IndexerMessage>, workerSlot: number): Promise<IndexedBlock[]> {

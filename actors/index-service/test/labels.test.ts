@@ -240,12 +240,14 @@ t.test(
   },
 )
 
-t.test('labels of a dump that cannot be read fail it, and unknown members are passed over', async t => {
+t.test('labels of a dump that cannot be used are left out and counted, and its blocks count', async t => {
   const block = { block_hash: 1, tokens_hash: 2 }
+  let leftOut = { labels: 0, transitions: 0 }
   const read = (data: object) => {
+    leftOut = { labels: 0, transitions: 0 }
     const event = { worker_id: 7, event: { event_id: 0, data } }
     const text = JSON.stringify({ 'm:default': { block_size: 4, events: [event] } })
-    return readDump('http://peer', new TextEncoder().encode(text))
+    return readDump('http://peer', new TextEncoder().encode(text), leftOut)
   }
   const storedWith = (labels: object) => read({ stored: { blocks: [{ ...block, ...labels }] } })
   const transition = {
@@ -266,20 +268,46 @@ t.test('labels of a dump that cannot be read fail it, and unknown members are pa
     { moe_metadata: { layer_id: 1 } },
     { moe_metadata: { layer_id: 1, expert_id: 2 ** 32 } },
     { moe_metadata: [] },
-    { cxl_metadata: { state: 'nowhere' } },
+    { cxl_metadata: { state: 'remote_cxl' } },
     { cxl_metadata: { state: 'cxl_pooled', pool_id: -1 } },
     { cxl_metadata: { state: 'cxl_pooled', accessible_workers: many } },
+    { cxl_metadata: 'local_gpu' },
+  ]) {
+    const [rank] = storedWith(labels)
+    t.strictSame(rank!.runs[0]!.engineHashes, Int32Array.of(1, 0), JSON.stringify(labels).slice(0, 80))
+    t.notOk(rank!.runs[0]!.labels)
+    t.strictSame(leftOut, { labels: 1, transitions: 0 })
+  }
+  t.match(storedWith({ moe_metadata: { layer_id: 1 }, cxl_metadata: { state: 'local_gpu' } }), [
+    { runs: [{ labels: { experts: [undefined], places: [{ state: 'local_gpu' }] } }] },
   ])
-    t.throws(
-      () => storedWith(labels),
-      /event 0 of "m:default" cannot be read/,
-      JSON.stringify(labels).slice(0, 80),
-    )
+  const eight = { cxl_metadata: { state: 'cxl_pooled', accessible_workers: [8] } }
+  const refers = (first: unknown) => ({
+    cxl_metadata: { state: 'cxl_pooled', accessible_workers: [], workers_of: first },
+  })
+  const placesOf = (...labels: readonly object[]) =>
+    read({ stored: { blocks: labels.map(label => ({ ...block, ...label })) } })[0]!.runs[0]!.labels!.places
+  t.strictSame(
+    placesOf({}, eight, refers(1), refers(2)).map(place => place?.accessibleWorkers),
+    [undefined, ...Array.from({ length: 3 }, () => Int32Array.of(8, 0))],
+  )
+  for (const first of [0, 2, 7, -1, 'a', [1]])
+    t.equal(placesOf({}, eight, refers(first))[2], undefined, `workers of ${first}`)
   for (const wrong of [
     { sequence_hashes: [1, 2] },
-    { new_state: 'pooled' },
+    { sequence_hashes: 'all' },
+    { new_state: 'remote_cxl' },
     { block_hashes: 'all' },
-    { moe_metadata: [null, null] },
-  ])
-    t.throws(() => read({ cxl_state_transition: { ...transition, ...wrong } }), /cannot be read/)
+    { accessible_workers: many },
+  ]) {
+    t.strictSame(read({ cxl_state_transition: { ...transition, ...wrong } }), [])
+    t.strictSame(leftOut, { labels: 0, transitions: 1 })
+  }
+  for (const experts of [[null, null], [{ layer_id: 1 }], 'all']) {
+    const [rank] = read({ cxl_state_transition: { ...transition, moe_metadata: experts } })
+    t.strictSame([rank!.pooled.length, rank!.pooled[0]!.experts[0]], [1, undefined])
+    t.strictSame(leftOut, { labels: 1, transitions: 0 })
+  }
+  t.strictSame(read({ cxl_state_transition: 'all' }), [])
+  t.throws(() => storedWith({ block_hash: 'one' }), /event 0 of "m:default" cannot be read/)
 })

@@ -18,7 +18,7 @@
  */
 
 import { chainSequence } from '@homing/blocks'
-import type { DumpedLabel, DumpedLabels } from '@homing/fleet/key-dumps'
+import type { DumpedLabel, DumpedLabels } from '@homing/fleet/dumped-labels'
 import {
   type BlockIndex,
   DEVICE_LAYER,
@@ -72,8 +72,9 @@ export interface PooledBlock {
   readonly place: KvPoolPlace
 }
 
-/** Places of records that one part of a dump looks at. */
+/** Places of records that one part of a dump looks at, in steps, of which the last may be one too many. */
 const DUMP_PLACES = 8192
+const DUMP_STEP = 64
 
 export class EventLabels implements DumpedLabels {
   readonly #index: BlockIndex
@@ -165,9 +166,9 @@ export class EventLabels implements DumpedLabels {
     for (let i = 0; i < hashes.length; i += 2) this.#table.forget(workerSlot, hashes[i]!, hashes[i + 1]!)
   }
 
-  /** Blocks that a worker slot has said something of. */
-  recordsOf(workerSlot: number): number {
-    return this.#table?.recordsOf(workerSlot) ?? 0
+  /** Blocks that a worker slot has in a pool. */
+  pooledOf(workerSlot: number): number {
+    return this.#table?.pooledOf(workerSlot) ?? 0
   }
 
   // For dumps.
@@ -176,20 +177,44 @@ export class EventLabels implements DumpedLabels {
     return this.#table?.has(workerSlot) === true
   }
 
-  of(workerSlot: number, low: number, high: number): DumpedLabel | undefined {
-    const record = this.#table?.recordOf(workerSlot, low, high)
+  of(
+    workerSlot: number,
+    low: number,
+    high: number,
+    idsBySet: Map<number, Int32Array>,
+  ): DumpedLabel | undefined {
+    const record = this.#table?.recordOf(workerSlot, low, high, idsBySet)
     return record && dumpedOf(record)
   }
 
-  apart(workerSlot: number, from: number): ReturnType<DumpedLabels['apart']> {
-    if (this.#table === undefined) return { labels: [], next: undefined }
-    const { records, next } = this.#table.recordsFrom(workerSlot, from, DUMP_PLACES)
+  apart(
+    workerSlot: number,
+    from: number,
+    hasRoom: (label: DumpedLabel) => boolean,
+  ): ReturnType<DumpedLabels['apart']> {
+    const labels: DumpedLabel[] = []
+    if (this.#table === undefined) return { labels, next: undefined }
     const device = this.#layers.slotOf(workerSlot, DEVICE_LAYER)
-    const labels = records.filter(({ place: { state }, engineHash }) => {
-      const isInPool = state === POOL_STATE.cxlPooled || state === POOL_STATE.inTransit
-      return isInPool && !this.#index.has(device, engineHash)
-    })
-    return { labels: labels.map(dumpedOf), next }
+    const idsBySet = new Map<number, Int32Array>()
+    let next: number | undefined = from
+    for (let isFull = false; next !== undefined && next < from + DUMP_PLACES && !isFull; ) {
+      const part: ReturnType<LabelTable['recordsFrom']> = this.#table.recordsFrom(
+        workerSlot,
+        next,
+        DUMP_STEP,
+        idsBySet,
+      )
+      for (const record of part.records) {
+        const { state } = record.place
+        const isInPool = state === POOL_STATE.cxlPooled || state === POOL_STATE.inTransit
+        if (!isInPool || this.#index.has(device, record.engineHash)) continue
+        const label = dumpedOf(record)
+        labels.push(label)
+        if (!hasRoom(label)) isFull = true
+      }
+      next = part.next
+    }
+    return { labels, next }
   }
 
   transition(workerSlot: number, event: KvTransition): void {

@@ -77,8 +77,8 @@ export const indexer = defineActor(
       status: ({ reply }) => reply({ ...state.applier.status(), guesses: state.guesses.status() }),
       sampleTree: ({ options, reply }) => reply(state.sampleTree(options)),
       sampleLabels: ({ options, reply }) => reply(state.applier.labels.sample(options)),
-      dump: ({ workerSlot, dump, reply }) =>
-        reply(state.dumps.next(workerSlot, dump, state.applier.isOpen(workerSlot))),
+      dump: ({ workerSlot, dump, isLabelled, reply }) =>
+        reply(state.dumps.next(workerSlot, dump, state.applier.isOpen(workerSlot), isLabelled)),
       endDump: ({ dump }) => state.dumps.end(dump),
       dumpIdle: ({ dump }) => state.dumps.end(dump),
       [signal](event) {

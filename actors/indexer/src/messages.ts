@@ -102,6 +102,8 @@ export type DumpMessage =
       readonly type: 'dump'
       readonly workerSlot: number
       readonly dump: number | undefined
+      /** With labels; default: true. Of the first slice, for all. */
+      readonly isLabelled?: boolean
       readonly reply: Reply<DumpSlice | 'ended'>
     }
   /** No more slices are wanted. */

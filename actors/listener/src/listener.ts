@@ -457,6 +457,7 @@ class Listener implements FollowerEffects {
 
   clear(isParted: boolean): boolean {
     const { indexer, workerSlot } = this.#args
+    this.#evictions.reset()
     return indexer.tell({ type: 'clear', workerSlot, isParted }) === 'ok'
   }
 

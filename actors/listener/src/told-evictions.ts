@@ -22,6 +22,11 @@ export class ToldEvictions {
     this.#others = others
   }
 
+  /** The batch that was refused may not be repeated: another one, with the same evictions, is told to all. */
+  reset(): void {
+    this.#owed = undefined
+  }
+
   /** False: some indexer has no room; to be called again with the same events. */
   tell(events: readonly KvEvent[]): boolean {
     if (this.#others.length === 0) return true

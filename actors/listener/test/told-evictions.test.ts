@@ -51,6 +51,17 @@ t.test('another batch in its place is told to all', async t => {
   )
 })
 
+t.test('what was refused before a clear is over: the same evictions are told to all again', async t => {
+  const [one, full] = [indexer('one'), indexer('full')] as const
+  const told = new ToldEvictions([one.ref, full.ref])
+  full.state.answer = 'full'
+  t.equal(told.tell([moved(1, 'evicted')]), false)
+  full.state.answer = 'ok'
+  told.reset()
+  t.equal(told.tell([moved(1, 'evicted')]), true)
+  t.strictSame([one.state.taken, full.state.taken], [[1, 1], [1]])
+})
+
 t.test('an indexer that is not there holds nothing up', async t => {
   const [one, gone] = [indexer('one'), indexer('gone')] as const
   gone.state.answer = 'dead'

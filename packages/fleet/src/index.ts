@@ -1,4 +1,5 @@
 export { COMPARED_CHAT, firstDifference } from './compared-chat.ts'
+export type { DumpedLabel, DumpedLabels } from './dumped-labels.ts'
 export { type NoKey, openDoor, readKey } from './engine-keys.ts'
 export { type EngineSleep, readEngineSleep, sleepReason } from './engine-sleep.ts'
 export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
@@ -20,13 +21,12 @@ export type {
 export { fleetEvents } from './fleet-events.ts'
 export {
   DumpEndedError,
-  type DumpedLabel,
-  type DumpedLabels,
   type DumpSlice,
   dumpKey,
   dumpSlices,
   type IndexedBlock,
   KeyDumps,
+  type KeyPart,
 } from './key-dumps.ts'
 export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
 export type { Handover, WorkerRole } from './leg-names.ts'

@@ -8,14 +8,17 @@
  *
  * Behind the blocks come the labels of blocks in pools that the worker key does not hold itself.
  *
- * Bounds  a slice: DUMP_CHUNKS chunks of blocks, or a look at SLICE_STEPS × DUMP_CHUNKS chunks. One dump is
- *         open at a time: another one ends it. A dump that is not asked for its next slice within
+ * Bounds  a slice: DUMP_CHUNKS chunks of blocks, or a look at SLICE_STEPS × DUMP_CHUNKS chunks; where blocks
+ *         have labels, fewer, by the ids of workers in these (slice-ids.ts). One dump is open at a time:
+ *         another one ends it. A dump that is not asked for its next slice within
  *         DUMP_IDLE_MS is ended, because no memory is given back while it is open.
  */
 
 import { CodedError } from '@homing/base'
 import { formatHash } from '@homing/blocks'
 import type { BlockIndex } from '@homing/index'
+import { type DumpedLabel, type DumpedLabels, isInPool, transitionOf } from './dumped-labels.ts'
+import { SliceIds } from './slice-ids.ts'
 
 /** A dump cannot go on: it was not asked for its next slice in time, or another one was begun. */
 export class DumpEndedError extends CodedError {
@@ -52,37 +55,6 @@ export interface IndexedBlock {
   readonly label?: DumpedLabel
 }
 
-/** What a worker says of a block, by the names that events have. */
-export interface DumpedLabel {
-  readonly engineHash: readonly [low: number, high: number]
-  readonly sequenceHash: readonly [low: number, high: number]
-  readonly moe:
-    | { readonly layerId: number; readonly expertId: number; readonly expertGroup: number | undefined }
-    | undefined
-  readonly place:
-    | {
-        readonly state: string
-        readonly poolId: number | undefined
-        /** Ids of workers, pairs [lo, hi]. */
-        readonly accessibleWorkers: Int32Array
-      }
-    | undefined
-}
-
-/** Labels of the blocks of an index, as a dump asks for them. */
-export interface DumpedLabels {
-  has(workerSlot: number): boolean
-  of(workerSlot: number, low: number, high: number): DumpedLabel | undefined
-  /**
-   * Those of blocks in pools that the worker slot does not hold on the device, in parts: from `from` on, and
-   * where the next part begins.
-   */
-  apart(
-    workerSlot: number,
-    from: number,
-  ): { readonly labels: readonly DumpedLabel[]; readonly next: number | undefined }
-}
-
 export interface DumpSlice {
   /** Names the dump when the next slice is asked for. */
   readonly dump: number
@@ -110,6 +82,7 @@ export class KeyDumps {
   #dump: ReturnType<BlockIndex['openDump']> | undefined
   #number = 0
   #workerSlot = 0
+  #isLabelled = true
   /** Where the next part of the labels of blocks in pools begins; undefined: it has not been their turn. */
   #apartFrom: number | undefined
   #timer: { cancel(): void } | undefined
@@ -118,13 +91,19 @@ export class KeyDumps {
     this.#options = options
   }
 
-  /** `hasSlot`: the worker slot is in use. */
-  next(workerSlot: number, number: number | undefined, hasSlot: boolean): DumpSlice | 'ended' {
+  /** `hasSlot`: the worker slot is in use. `isLabelled` counts with the first slice. */
+  next(
+    workerSlot: number,
+    number: number | undefined,
+    hasSlot: boolean,
+    isLabelled = true,
+  ): DumpSlice | 'ended' {
     const { index, idleAfter } = this.#options
     if (number === undefined) {
       this.end(this.#number)
       this.#number++
       this.#workerSlot = workerSlot
+      this.#isLabelled = isLabelled
       this.#apartFrom = undefined
       this.#dump = index.openDump(workerSlot)
     } else if (number !== this.#number || this.#dump === undefined) {
@@ -152,58 +131,121 @@ export class KeyDumps {
   /** Undefined: there are no more. */
   #held(): Pick<DumpSlice, 'words' | 'labels' | 'apart'> | undefined {
     if (this.#apartFrom !== undefined) return undefined
-    const { labels } = this.#options
-    const hasLabels = labels?.has(this.#workerSlot) === true
-    for (let step = 0; step < SLICE_STEPS; step++) {
-      const entries = this.#dump!.next(DUMP_CHUNKS)
-      if (entries === undefined) return undefined
+    const labels = this.#labels
+    // One by one where the ids of workers may be too many for the next one.
+    const atOnce = labels === undefined ? DUMP_CHUNKS : 1
+    const slice = new HeldSlice(this.#workerSlot, labels)
+    let filled = 0
+    for (let chunks = 0; chunks < SLICE_STEPS * DUMP_CHUNKS && filled < DUMP_CHUNKS; chunks += atOnce) {
+      const entries = this.#dump!.next(atOnce)
+      if (entries === undefined) return filled === 0 ? undefined : slice.whole()
       if (entries.length === 0) continue
-      const words = new Int32Array(entries.length * DUMP_WORDS)
-      const found = new Map<number, DumpedLabel>()
-      const apart: DumpedLabel[] = []
-      for (const [i, { engineHash, parentEngineHash, localHash, isReachable }] of entries.entries()) {
-        const at = i * DUMP_WORDS
-        words[at] = (parentEngineHash === undefined ? 0 : HAS_PARENT) | (isReachable ? IS_REACHABLE : 0)
-        words.set(engineHash, at + 1)
-        if (parentEngineHash !== undefined) words.set(parentEngineHash, at + 3)
-        words.set(localHash, at + 5)
-        const label = hasLabels ? labels.of(this.#workerSlot, ...engineHash) : undefined
-        if (label === undefined) continue
-        if (isReachable) found.set(i, label)
-        else if (isInPool(label)) apart.push(label)
-      }
-      return { words, ...(found.size > 0 && { labels: found }), ...(apart.length > 0 && { apart }) }
+      filled += atOnce
+      if (!slice.add(entries)) break
     }
-    return { words: NO_WORDS }
+    return slice.whole()
+  }
+
+  /** Undefined: the dump is without labels, or there are none of its worker slot. */
+  get #labels(): DumpedLabels | undefined {
+    const { labels } = this.#options
+    return this.#isLabelled && labels?.has(this.#workerSlot) === true ? labels : undefined
   }
 
   /** Undefined: there are no more. */
   #apart(): Pick<DumpSlice, 'words' | 'apart'> | undefined {
-    const { labels } = this.#options
-    if (labels?.has(this.#workerSlot) !== true || this.#apartFrom === Number.POSITIVE_INFINITY)
-      return undefined
-    const { labels: apart, next } = labels.apart(this.#workerSlot, this.#apartFrom ?? 0)
+    const labels = this.#labels
+    if (labels === undefined || this.#apartFrom === Number.POSITIVE_INFINITY) return undefined
+    const ids = new SliceIds()
+    const { labels: apart, next } = labels.apart(this.#workerSlot, this.#apartFrom ?? 0, label =>
+      ids.add(label, transitionOf(label)),
+    )
     this.#apartFrom = next ?? Number.POSITIVE_INFINITY
     return { words: NO_WORDS, apart }
   }
 }
 
+type Entries = NonNullable<ReturnType<ReturnType<BlockIndex['openDump']>['next']>>
+
+/** A slice of held blocks, while it is filled. */
+class HeldSlice {
+  readonly #workerSlot: number
+  readonly #source: DumpedLabels | undefined
+  readonly #entries: Entries[number][] = []
+  readonly #found = new Map<number, DumpedLabel>()
+  readonly #apart: DumpedLabel[] = []
+  readonly #idsBySet = new Map<number, Int32Array>()
+  readonly #ids = new SliceIds()
+  /** Counts runs of blocks of which each is the parent of the next: these share an event. */
+  #run = 0
+
+  constructor(workerSlot: number, labels: DumpedLabels | undefined) {
+    this.#workerSlot = workerSlot
+    this.#source = labels
+  }
+
+  /** False: it is full. */
+  add(entries: Entries): boolean {
+    let hasRoom = true
+    for (const entry of entries) {
+      const { engineHash, isReachable } = entry
+      if (!isSameHash(this.#entries.at(-1)?.engineHash, entry.parentEngineHash)) this.#run++
+      this.#entries.push(entry)
+      const label = this.#source?.of(this.#workerSlot, ...engineHash, this.#idsBySet)
+      if (label === undefined) continue
+      if (isReachable) {
+        this.#found.set(this.#entries.length - 1, label)
+        hasRoom = this.#ids.add(label, this.#run) && hasRoom
+      } else if (isInPool(label)) {
+        this.#apart.push(label)
+        hasRoom = this.#ids.add(label, transitionOf(label)) && hasRoom
+      }
+    }
+    return hasRoom
+  }
+
+  whole(): Pick<DumpSlice, 'words' | 'labels' | 'apart'> {
+    const words = new Int32Array(this.#entries.length * DUMP_WORDS)
+    for (const [i, { engineHash, parentEngineHash, localHash, isReachable }] of this.#entries.entries()) {
+      const at = i * DUMP_WORDS
+      words[at] = (parentEngineHash === undefined ? 0 : HAS_PARENT) | (isReachable ? IS_REACHABLE : 0)
+      words.set(engineHash, at + 1)
+      if (parentEngineHash !== undefined) words.set(parentEngineHash, at + 3)
+      words.set(localHash, at + 5)
+    }
+    const [labels, apart] = [this.#found, this.#apart]
+    return { words, ...(labels.size > 0 && { labels }), ...(apart.length > 0 && { apart }) }
+  }
+}
+
+type Hash = readonly [low: number, high: number]
+
+function isSameHash(one: Hash | undefined, other: Hash | undefined): boolean {
+  return one !== undefined && one[0] === other?.[0] && one[1] === other[1]
+}
+
 /** The actor that holds the index. */
 interface DumpedActor {
   ask(
-    message: { readonly type: 'dump'; readonly workerSlot: number; readonly dump: number | undefined },
+    message: {
+      readonly type: 'dump'
+      readonly workerSlot: number
+      readonly dump: number | undefined
+      readonly isLabelled?: boolean
+    },
     options: { readonly timeout: number },
   ): Promise<DumpSlice | 'ended'>
   tell(message: { readonly type: 'endDump'; readonly dump: number }): unknown
 }
 
-/** The blocks of a worker slot, slice by slice. Rejects as `dumpSlices` does. */
+/** The blocks of a worker slot without their labels, slice by slice. Rejects as `dumpSlices` does. */
 export async function* dumpKey(
   actor: DumpedActor,
   workerSlot: number,
   timeoutMs: number,
 ): AsyncGenerator<readonly IndexedBlock[], void, undefined> {
-  for await (const { blocks } of dumpSlices(actor, workerSlot, timeoutMs)) if (blocks.length > 0) yield blocks
+  for await (const { blocks } of dumpSlices(actor, workerSlot, timeoutMs, false))
+    if (blocks.length > 0) yield blocks
 }
 
 /** A part of what is known of a worker slot. */
@@ -221,12 +263,14 @@ export async function* dumpSlices(
   actor: DumpedActor,
   workerSlot: number,
   timeoutMs: number,
+  isLabelled = true,
 ): AsyncGenerator<KeyPart, void, undefined> {
   let dump: number | undefined
   let isLast = false
   try {
     while (!isLast) {
-      const slice = await actor.ask({ type: 'dump', workerSlot, dump }, { timeout: timeoutMs })
+      const message = { type: 'dump', workerSlot, dump, isLabelled } as const
+      const slice = await actor.ask(message, { timeout: timeoutMs })
       if (slice === 'ended') throw new DumpEndedError(workerSlot)
       dump = slice.dump
       isLast = slice.isLast
@@ -236,10 +280,6 @@ export async function* dumpSlices(
   } finally {
     if (dump !== undefined && !isLast) actor.tell({ type: 'endDump', dump })
   }
-}
-
-function isInPool({ place }: DumpedLabel): boolean {
-  return place?.state === 'in_transit' || place?.state === 'cxl_pooled'
 }
 
 function readBlocks(words: Int32Array, labels: DumpSlice['labels']): readonly IndexedBlock[] {

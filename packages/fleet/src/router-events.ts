@@ -2,16 +2,19 @@
  * Router events: the blocks of a worker key as the `stored` events that other routers and indexes read, in
  * JSON. Played into an empty index, parents first, they give the same overlaps.
  *
- * Labels of blocks are in `moe_metadata` and `cxl_metadata` of a stored block, only where there are any. Of
- * blocks in pools that the worker key does not hold there is a `cxl_state_transition`, with `sequence_hashes`
- * beside the engine's own hashes: no stored block says where they are.
+ * Labels of blocks are in `moe_metadata` and `cxl_metadata` of a stored block, only where there are any. An
+ * event has each list of workers once: later blocks have an empty one, and in `workers_of` the position in
+ * the event of the block that has it. A reader that does not know that finds them reached by no other worker.
+ * Of blocks in pools that the worker key does not hold there is a `cxl_state_transition`, with
+ * `sequence_hashes` beside the engine's own hashes: no stored block says where they are.
  */
 
 import { wideJson } from '@homing/base'
-import type { DumpedLabel, IndexedBlock } from './key-dumps.ts'
+import { type DumpedLabel, transitionOf } from './dumped-labels.ts'
+import type { IndexedBlock } from './key-dumps.ts'
+import { EVENT_BLOCKS_MAX } from './slice-ids.ts'
 
-/** Runs of blocks share an event, up to this many. */
-const EVENT_BLOCKS_MAX = 128
+const NO_WORKERS = new Int32Array(0)
 
 /**
  * The events of one rank as the items of a JSON list, without brackets; '' where there are none.
@@ -28,12 +31,13 @@ export function dumpEvents(
   const flush = (): void => {
     if (run.length === 0) return
     const parent = run[0]!.parentEngineHash
+    const firsts = new Map<Int32Array, number>()
     const stored = {
       parent_hash: parent === undefined ? null : numberOf(parent),
-      blocks: run.map(block => ({
+      blocks: run.map((block, i) => ({
         block_hash: numberOf(block.engineHash),
         tokens_hash: numberOf(block.localHash),
-        ...labelsOf(block.label),
+        ...labelsOf(block.label, i, firsts),
       })),
     }
     const event = { event_id: nextEventId(), data: { stored }, dp_rank: dpRank }
@@ -59,12 +63,8 @@ export function pooledEvents(
   nextEventId: () => number,
 ): string {
   const events: string[] = []
-  for (let at = 0; at < labels.length; ) {
-    const first = labels[at]!
-    const from = at
-    while (at < labels.length && at - from < EVENT_BLOCKS_MAX && isSamePlace(labels[at]!, first)) at++
-    const run = labels.slice(from, at)
-    const { state, ...rest } = placeView(first.place!)
+  for (const run of runsOf(labels)) {
+    const { state, ...rest } = placeView(run[0]!.place!)
     const moves = {
       block_hashes: run.map(({ engineHash }) => wordsNumber(...engineHash)),
       sequence_hashes: run.map(({ sequenceHash }) => wordsNumber(...sequenceHash)),
@@ -80,20 +80,40 @@ export function pooledEvents(
   return events.join(',')
 }
 
-function isSamePlace({ place }: DumpedLabel, { place: other }: DumpedLabel): boolean {
+/** Those with equal places, up to EVENT_BLOCKS_MAX each. */
+function* runsOf(labels: readonly DumpedLabel[]): Generator<readonly DumpedLabel[], void, undefined> {
   // Labels with the same workers have the same array of them.
-  return (
-    place?.state === other?.state &&
-    place?.poolId === other?.poolId &&
-    place?.accessibleWorkers === other?.accessibleWorkers
-  )
+  const byWorkers = new Map<Int32Array | undefined, Map<string, DumpedLabel[]>>()
+  for (const label of labels) {
+    const workers = label.place?.accessibleWorkers
+    const byPlace = byWorkers.get(workers) ?? new Map<string, DumpedLabel[]>()
+    byWorkers.set(workers, byPlace)
+    const run = byPlace.get(transitionOf(label))
+    if (run === undefined) byPlace.set(transitionOf(label), [label])
+    else run.push(label)
+  }
+  for (const byPlace of byWorkers.values())
+    for (const run of byPlace.values())
+      for (let at = 0; at < run.length; at += EVENT_BLOCKS_MAX) yield run.slice(at, at + EVENT_BLOCKS_MAX)
 }
 
-function labelsOf(label: DumpedLabel | undefined) {
+/** `firsts`: the positions in the event of blocks with a list of workers, to be added to. */
+function labelsOf(label: DumpedLabel | undefined, position: number, firsts: Map<Int32Array, number>) {
   return {
     ...(label?.moe && { moe_metadata: expertView(label.moe) }),
-    ...(label?.place && { cxl_metadata: placeView(label.place) }),
+    ...(label?.place && { cxl_metadata: storedPlaceView(label.place, position, firsts) }),
   }
+}
+
+type Place = NonNullable<DumpedLabel['place']>
+
+function storedPlaceView(place: Place, position: number, firsts: Map<Int32Array, number>) {
+  const { state, poolId, accessibleWorkers } = place
+  const first = firsts.get(accessibleWorkers)
+  if (first !== undefined && accessibleWorkers.length > 0)
+    return { ...placeView({ state, poolId, accessibleWorkers: NO_WORKERS }), workers_of: first }
+  firsts.set(accessibleWorkers, position)
+  return placeView(place)
 }
 
 function expertView({ layerId, expertId, expertGroup }: NonNullable<DumpedLabel['moe']>) {
@@ -104,7 +124,7 @@ function expertView({ layerId, expertId, expertGroup }: NonNullable<DumpedLabel[
   }
 }
 
-function placeView({ state, poolId, accessibleWorkers }: NonNullable<DumpedLabel['place']>) {
+function placeView({ state, poolId, accessibleWorkers }: Place) {
   const accessible: bigint[] = []
   for (let at = 0; at < accessibleWorkers.length; at += 2)
     accessible.push(wordsNumber(accessibleWorkers[at]!, accessibleWorkers[at + 1]!))

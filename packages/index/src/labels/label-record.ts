@@ -22,9 +22,14 @@ export interface LabelRecord {
   readonly isHeld: boolean
 }
 
-/** A record, and whose it is: ORPHAN_SLOT where that worker has left. */
-export interface PlacedRecord extends LabelRecord {
+/** A record without its hashes, and whose it is: ORPHAN_SLOT where that worker has left. */
+export interface PlacedRecord {
   readonly workerSlot: number
+  readonly moe: MoeLabel | undefined
+  readonly state: PoolStateCode
+  readonly poolId: number | undefined
+  /** Names the list of workers that reach it; 0: none do. */
+  readonly workerSet: number
 }
 
 /** `unknown`: there is no such block, and nothing says where it would be. `full`: it found no room. */

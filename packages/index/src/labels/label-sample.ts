@@ -1,11 +1,12 @@
 /**
  * Label sample: what a label table says of some blocks, and its pools, for people to look at.
  *
- *   blocks   the records of the blocks that are asked for, RECORDS_EACH_MAX of each
+ *   blocks   the records of the blocks that are asked for, RECORDS_EACH_MAX of each and `recordsMax` of all
  *   pools    sums over every s-th record, times s; s is 1 where `recordsMax` records are all there are
  *
- * Cost  a search for each block, and at most `recordsMax` records. Ids of workers are read once for each set,
- *       up to `idsMax`: further sets count as empty, and the sample as not whole. Nothing is written.
+ * Cost  a search for each block, at most `recordsMax` records of blocks and as many for the sums. Ids of
+ *       workers are read once for each set, up to `idsMax` of all: further sets count as empty. Where
+ *       anything was left out, the sample is not whole. Nothing is written.
  */
 
 import type { PlacedRecord } from './label-record.ts'
@@ -16,7 +17,7 @@ import { POOL_STATE, type PoolStateCode } from './pool-states.ts'
 export interface LabelSampleOptions {
   /** Sequence hashes of blocks, pairs [lo, hi]. */
   readonly hashes: Int32Array
-  /** Records that the sums of pools are from. */
+  /** Records that the sums of pools are from, and records of blocks. */
   readonly recordsMax: number
   /** Pools that are answered: those with most records. */
   readonly poolsMax: number
@@ -73,23 +74,29 @@ const NO_IDS = new Int32Array(0)
 export function sampleLabels(table: LabelTable, options: LabelSampleOptions): LabelSample {
   const { hashes, recordsMax, turn } = options
   const { byState, orphans, labelledBlocks } = table.stats()
-  const ids = new SomeIds(options.idsMax)
+  const ids = new SomeIds(table, options.idsMax)
   const blocks: SampledBlock[] = []
-  for (let position = 0; 2 * position < hashes.length; position++) {
+  let left = recordsMax
+  let isCut = false
+  for (let position = 0; 2 * position < hashes.length && !(isCut && left === 0); position++) {
     const records: SampledRecord[] = []
     let moe: MoeLabel | undefined
-    for (const record of table.recordsAt(hashes[2 * position]!, hashes[2 * position + 1]!, ids.bySet)) {
+    for (const record of table.recordsAt(hashes[2 * position]!, hashes[2 * position + 1]!)) {
+      if (left === 0 || records.length === RECORDS_EACH_MAX) {
+        isCut = true
+        break
+      }
+      left--
       moe ??= record.moe
-      const { state, poolId } = record.place
-      if (state !== POOL_STATE.untold && records.length < RECORDS_EACH_MAX)
-        records.push({ workerSlot: record.workerSlot, state, poolId, workerIds: ids.of(record) })
+      const { workerSlot, state, poolId } = record
+      if (state !== POOL_STATE.untold) records.push({ workerSlot, state, poolId, workerIds: ids.of(record) })
     }
     if (moe !== undefined || records.length > 0) blocks.push({ position, moe, records })
   }
   const stride = Math.max(1, Math.ceil(table.recordPlaces / recordsMax))
   const pools = new Map<number | undefined, Pool>()
-  for (const record of table.everyNth(turn % stride, stride, ids.bySet)) {
-    const { state, poolId } = record.place
+  for (const record of table.everyNth(turn % stride, stride)) {
+    const { state, poolId } = record
     // A block in a worker's own memory is in no pool.
     if (state <= POOL_STATE.localGpu) continue
     let pool = pools.get(poolId)
@@ -104,7 +111,7 @@ export function sampleLabels(table: LabelTable, options: LabelSampleOptions): La
     byState,
     orphans,
     labelledBlocks,
-    isWhole: stride === 1 && ids.isWhole,
+    isWhole: stride === 1 && !isCut && ids.isWhole,
     pools: largest.slice(0, options.poolsMax).map(pool => pool.figures()),
     poolsTotal: pools.size,
     blocks,
@@ -113,25 +120,27 @@ export function sampleLabels(table: LabelTable, options: LabelSampleOptions): La
 
 /** The workers that reach pooled records, up to a number of ids. */
 class SomeIds {
-  readonly bySet = new Map<number, Int32Array>()
-  readonly #taken = new Set<Int32Array>()
+  readonly #table: LabelTable
+  readonly #bySet = new Map<number, Int32Array>()
   #left: number
   isWhole = true
 
-  constructor(idsMax: number) {
+  constructor(table: LabelTable, idsMax: number) {
+    this.#table = table
     this.#left = idsMax
   }
 
-  of({ place: { state, workerIds } }: PlacedRecord): Int32Array {
-    if (state !== POOL_STATE.cxlPooled || workerIds.length === 0) return NO_IDS
-    if (this.#taken.has(workerIds)) return workerIds
-    if (workerIds.length / 2 > this.#left) {
+  of({ state, workerSet }: PlacedRecord): Int32Array {
+    if (state !== POOL_STATE.cxlPooled || workerSet === 0) return NO_IDS
+    const known = this.#bySet.get(workerSet)
+    if (known !== undefined) return known
+    const ids = this.#table.workerIdsOf(workerSet, this.#left)
+    if (ids === undefined) {
       this.isWhole = false
-      return NO_IDS
-    }
-    this.#left -= workerIds.length / 2
-    this.#taken.add(workerIds)
-    return workerIds
+      this.#left = 0
+    } else this.#left -= ids.length / 2
+    this.#bySet.set(workerSet, ids ?? NO_IDS)
+    return ids ?? NO_IDS
   }
 }
 
@@ -147,7 +156,7 @@ class Pool {
     this.#poolId = poolId
   }
 
-  add({ workerSlot, place: { state } }: PlacedRecord, weight: number, workerIds: Int32Array): void {
+  add({ workerSlot, state }: PlacedRecord, weight: number, workerIds: Int32Array): void {
     this.records += weight
     this.#byState[state]! += weight
     if (state !== POOL_STATE.cxlPooled) return

@@ -89,6 +89,8 @@ export class LabelTable {
   /** The record that is looked at next where room is needed. */
   #hand = 0
   readonly #bySlot = new Map<number, number>()
+  /** Those of them that are pooled. */
+  readonly #pooledBySlot = new Map<number, number>()
   /** Slots of workers that cannot be heard; what others say of an eviction holds for these, too. */
   readonly #parted = new Set<number>()
   readonly #byState = [0, 0, 0, 0, 0]
@@ -225,6 +227,11 @@ export class LabelTable {
     return this.#bySlot.get(workerSlot) ?? 0
   }
 
+  /** How many of them are pooled. */
+  pooledOf(workerSlot: number): number {
+    return this.#pooledBySlot.get(workerSlot) ?? 0
+  }
+
   /**
    * What a worker slot has said, in no order. Of ORPHAN_SLOT: what is left of workers that have left. Records
    * with the same workers have the same array of them.
@@ -238,24 +245,33 @@ export class LabelTable {
     }
   }
 
-  /** What a worker slot has said of a block; undefined: nothing. */
-  recordOf(workerSlot: number, low: number, high: number): LabelRecord | undefined {
+  /**
+   * What a worker slot has said of a block; undefined: nothing. `idsBySet`: the workers of sets that were
+   * read, to be added to, so that records with the same workers have the same array of them.
+   */
+  recordOf(
+    workerSlot: number,
+    low: number,
+    high: number,
+    idsBySet: Map<number, Int32Array>,
+  ): LabelRecord | undefined {
     const record = this.#find(workerSlot, low, high)
-    return record === 0 ? undefined : this.#read(record, new Map())
+    return record === 0 ? undefined : this.#read(record, idsBySet)
   }
 
   /**
    * What a worker slot has said, in parts: the records in `placesMax` places from `from` on (0 at first), and
    * where the next part begins; undefined: nowhere. Records that come and go meanwhile may be in no part.
+   * `idsBySet` as in `recordOf`.
    */
   recordsFrom(
     workerSlot: number,
     from: number,
     placesMax: number,
+    idsBySet: Map<number, Int32Array>,
   ): { readonly records: readonly LabelRecord[]; readonly next: number | undefined } {
     if (!this.has(workerSlot)) return { records: [], next: undefined }
     const end = Math.min(this.#touchedRecords, from + placesMax)
-    const idsBySet = new Map<number, Int32Array>()
     const records: LabelRecord[] = []
     for (let record = from + 1; record <= end; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
@@ -270,34 +286,22 @@ export class LabelTable {
     if (record !== 0) this.#write(() => this.#drop(record))
   }
 
-  /**
-   * Every `stride`-th record, from the one at `first` on, of all worker slots; `idsBySet` as in `recordsAt`.
-   */
-  *everyNth(
-    first: number,
-    stride: number,
-    idsBySet: Map<number, Int32Array>,
-  ): Generator<PlacedRecord, void, undefined> {
-    for (let record = 1 + first; record <= this.#touchedRecords; record += stride) {
-      if (this.#record(record, R_BLOCK) === 0) continue
-      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
-    }
+  /** Every `stride`-th record, from the one at `first` on, of all worker slots. */
+  *everyNth(first: number, stride: number): Generator<PlacedRecord, void, undefined> {
+    for (let record = 1 + first; record <= this.#touchedRecords; record += stride)
+      if (this.#record(record, R_BLOCK) !== 0) yield this.#placed(record)
   }
 
-  /**
-   * The records of the block with this sequence hash. `idsBySet`: the workers of sets that were read, to be
-   * added to, so that records with the same workers have the same array of them.
-   */
-  *recordsAt(
-    low: number,
-    high: number,
-    idsBySet: Map<number, Int32Array>,
-  ): Generator<PlacedRecord, void, undefined> {
+  /** The records of the block with this sequence hash. */
+  *recordsAt(low: number, high: number): Generator<PlacedRecord, void, undefined> {
     const block = this.#findBlock(low, high)
     let record = block === 0 ? 0 : this.#block(block, B_RECORD)
-    for (; record !== 0; record = this.#record(record, R_NEXT)) {
-      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
-    }
+    for (; record !== 0; record = this.#record(record, R_NEXT)) yield this.#placed(record)
+  }
+
+  /** The workers of a set that a record names, pairs [lo, hi]; undefined: they are more than `idsMax`. */
+  workerIdsOf(set: number, idsMax: number): Int32Array | undefined {
+    return this.#sets.someIdsOf(set, idsMax)
   }
 
   /** Places of records that were ever used: where `everyNth` looks. */
@@ -430,6 +434,17 @@ export class LabelTable {
     }
   }
 
+  #placed(record: number): PlacedRecord {
+    const flags = this.#record(record, R_FLAGS)
+    return {
+      workerSlot: this.#record(record, R_SLOT),
+      moe: this.#moeOf(this.#record(record, R_BLOCK)),
+      state: this.#record(record, R_STATE) as PoolStateCode,
+      poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
+      workerSet: this.#record(record, R_SET),
+    }
+  }
+
   #moeOf(block: number): MoeLabel | undefined {
     const flags = this.#block(block, B_FLAGS)
     if ((flags & IS_LABELLED) === 0) return undefined
@@ -464,9 +479,20 @@ export class LabelTable {
     const before = this.#record(record, R_STATE)
     this.#byState[before]!--
     this.#byState[state]!++
-    if (before === POOL_STATE.cxlPooled) this.#count(L_POOLED, -1)
-    if (state === POOL_STATE.cxlPooled) this.#count(L_POOLED, 1)
+    if (before === POOL_STATE.cxlPooled) this.#countPooled(record, -1)
+    if (state === POOL_STATE.cxlPooled) this.#countPooled(record, 1)
     this.#setRecord(record, R_STATE, state)
+  }
+
+  #countPooled(record: number, by: 1 | -1): void {
+    this.#count(L_POOLED, by)
+    this.#countPooledOf(this.#record(record, R_SLOT), by)
+  }
+
+  #countPooledOf(workerSlot: number, by: 1 | -1): void {
+    const pooled = this.pooledOf(workerSlot) + by
+    if (pooled === 0) this.#pooledBySlot.delete(workerSlot)
+    else this.#pooledBySlot.set(workerSlot, pooled)
   }
 
   /** A new record that says nothing yet; 0: there is no room. */
@@ -633,6 +659,10 @@ export class LabelTable {
   }
 
   #setSlot(record: number, workerSlot: number): void {
+    if (this.#record(record, R_STATE) === POOL_STATE.cxlPooled) {
+      this.#countPooledOf(this.#record(record, R_SLOT), -1)
+      this.#countPooledOf(workerSlot, 1)
+    }
     this.#leaveSlot(record)
     this.#bySlot.set(workerSlot, (this.#bySlot.get(workerSlot) ?? 0) + 1)
     this.#setRecord(record, R_SLOT, workerSlot)

@@ -77,10 +77,16 @@ export class WorkerIdSets {
 
   /** Pairs [lo, hi], ascending. */
   idsOf(set: number): Int32Array {
+    return this.someIdsOf(set, Number.POSITIVE_INFINITY)!
+  }
+
+  /** As `idsOf`; undefined: there are more than `idsMax`, of which no more are read. */
+  someIdsOf(set: number, idsMax: number): Int32Array | undefined {
     if (set === 0) return NO_IDS
     const ids: number[] = []
     for (let node = set; node !== 0; node = this.#get(node, N_NEXT)) {
       const count = this.#get(node, N_COUNT)
+      if (ids.length / 2 + count > idsMax) return undefined
       for (let i = 0; i < 2 * count; i++) ids.push(this.#get(node, N_IDS + i))
     }
     return Int32Array.from(ids)

@@ -131,3 +131,52 @@ t.test('a large table is looked at in part, and ids of workers up to a number', 
   }
   t.not(turns[0]!.pools[0]!.poolId, turns[1]!.pools[0]!.poolId, 'another turn looks at others')
 })
+
+/** Counts what is read of it. */
+class CountedTable extends LabelTable {
+  recordsRead = 0
+  idsRead = 0
+
+  override *recordsAt(...block: Parameters<LabelTable['recordsAt']>): ReturnType<LabelTable['recordsAt']> {
+    for (const record of super.recordsAt(...block)) {
+      this.recordsRead++
+      yield record
+    }
+  }
+
+  override *everyNth(...of: Parameters<LabelTable['everyNth']>): ReturnType<LabelTable['everyNth']> {
+    for (const record of super.everyNth(...of)) {
+      this.recordsRead++
+      yield record
+    }
+  }
+
+  override workerIdsOf(set: number, idsMax: number): Int32Array | undefined {
+    const ids = super.workerIdsOf(set, idsMax)
+    this.idsRead += (ids?.length ?? 0) / 2
+    return ids
+  }
+}
+
+t.test('blocks with records of many workers are read up to a number of records and ids', async t => {
+  const table = new CountedTable(createLabelMemory(1 << 22), isLegal)
+  for (let block = 0; block < 20; block++)
+    for (let slot = 0; slot < 200; slot++) {
+      const workerIds = wide([slot, 1000 + block])
+      store(table, slot, block, POOL_STATE.cxlPooled, { workerIds, expertId: 1 })
+    }
+  const hashes = hashesOf(Array.from({ length: 20 }, (_, block) => block))
+  const options = { hashes, recordsMax: 100, poolsMax: 5, idsMax: 50, turn: 0 }
+  const { blocks, isWhole } = sampleLabels(table, options)
+  t.strictSame(
+    blocks.map(({ records }) => records.length),
+    [32, 32, 32, 4],
+  )
+  t.ok(blocks.every(({ moe }) => moe?.expertId === 1))
+  t.equal(isWhole, false)
+  // One more of each block that was cut tells that it was.
+  t.ok(table.recordsRead <= 2 * options.recordsMax + 4, `${table.recordsRead} records`)
+  t.equal(table.idsRead, options.idsMax)
+  const few = sampleLabels(table, { ...options, hashes: hashesOf([30]), recordsMax: 5000, idsMax: 8000 })
+  t.equal(few.isWhole, true)
+})

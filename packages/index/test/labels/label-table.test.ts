@@ -12,6 +12,7 @@ import {
   LabelTable,
   labelImageOf,
   loadLabels,
+  ORPHAN_SLOT,
   POOL_STATE,
   type PoolStateCode,
   readLabelImage,
@@ -193,6 +194,11 @@ t.test('answers as the naive table does, whatever happened before', async t => {
       }
       const pooled = both.table.stats().byState[POOL_STATE.cxlPooled]!
       assert.equal(both.reader.hasPooled, pooled > 0)
+      for (const slot of [ORPHAN_SLOT, ...Array.from({ length: SLOTS }).keys()]) {
+        const records = [...both.table.records(slot)]
+        const isPooled = records.filter(({ place }) => place.state === POOL_STATE.cxlPooled)
+        assert.equal(both.table.pooledOf(slot), isPooled.length)
+      }
       assert.equal(both.reader.hasExperts, both.naive.experts.size > 0)
     }
     for (let slot = 0; slot < SLOTS; slot++) both.table.clear(slot)
