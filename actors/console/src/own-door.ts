@@ -1,6 +1,6 @@
 /**
- * Own door: the port of `--admin-port`, which the console listens on itself. What a client left before it had,
- * and what it was refused, is told.
+ * Own door: the port of `--admin-port`, which the console listens on itself. What a client left before it
+ * had, and what it was refused, is told.
  */
 
 import {

@@ -11,7 +11,8 @@
  *   slicing ─────▶ refused
  *
  * Invariants
- *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles it.
+ *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles
+ *       it.
  *   I2  After `leave`, `run` begins nothing more, and ends with `left`. What it answers reaches the caller a
  *       few microtasks later, so the caller looks once more whether it was settled meanwhile.
  */

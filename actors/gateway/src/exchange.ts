@@ -22,8 +22,8 @@
  *                                            ends, or the exchange has a bug
  *
  * Invariants
- *   I1  Each placement is settled exactly once, by `leave` (exchange-end.ts), before the exchange asks for the
- *       next one. The hedge settles that of a second worker, until the exchange takes it.
+ *   I1  Each placement is settled exactly once, by `leave` (exchange-end.ts), before the exchange asks for
+ *       the next one. The hedge settles that of a second worker, until the exchange takes it.
  *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
  *       A stream that several workers had a part in has one head, one end, and no token twice.
  *   I3  A settled exchange ignores everything: late results belong to a call or placement that it has left.

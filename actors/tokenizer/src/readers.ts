@@ -8,8 +8,8 @@
  *
  * Owns     the configuration of all readers: the models, and each tokenizer as one thread has loaded it for
  *          all.
- * Bounds   this thread reads at most `inlineBodyBytesMax` bytes of one request, where four ids beside the body
- *          count as a byte of it.
+ * Bounds   this thread reads at most `inlineBodyBytesMax` bytes of one request, where four ids beside the
+ *          body count as a byte of it.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
