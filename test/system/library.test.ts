@@ -173,7 +173,15 @@ t.test('one router', async t => {
       code: 'HOMING_OPENAI_INVALID_REQUEST',
       message: /router_temperature -1: use a number from 0 to 1000/,
     })
-    for (const tokens of [[], [1, -1], [0.5], [2 ** 32], new Int32Array([1, -1]), new Uint32Array()])
+    for (const tokens of [
+      [],
+      [1, -1],
+      [0.5],
+      [2 ** 32],
+      new Int32Array([1, -1]),
+      new Uint32Array(),
+      [1n as never],
+    ])
       await t.rejects(router.bestWorker(tokens), { code: 'HOMING_LIBRARY_BAD_OPTION' })
     t.throws(() => router.generate({ tokenIds: prompt, stopConditions: { max_tokens: 1 } as object }), {
       code: 'HOMING_LIBRARY_BAD_OPTION',

@@ -108,7 +108,9 @@ t.test('without its frontend a router only chooses', async t => {
   const metrics = (await send(metricsUrl, '/metrics')).text
   t.match(metrics, /^# TYPE dynamo_component_router_requests_total counter$/m)
   t.match(metrics, /^homing_gateway_reserved_requests 0$/m)
-  for (const path of ['/', '/health', '/workers', '/v1/models'])
+  for (const path of ['/health', '/live'])
+    t.match(await send(metricsUrl, path), await fleet.send('/health'), `${path} at the port of the metrics`)
+  for (const path of ['/', '/workers', '/v1/models'])
     t.equal((await send(metricsUrl, path)).status, 404, `${path} at the port of the metrics`)
 
   // The caller sends its request itself, and the router learns from the events of the engine.

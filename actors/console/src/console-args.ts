@@ -26,7 +26,7 @@ export interface ConsoleArgs {
   readonly hostNames?: readonly string[]
   /** 0 picks a free port; undefined: gateways pass requests on. */
   readonly adminPort: number | undefined
-  /** A port with /metrics alone; 0 picks a free one; default: there is none. */
+  /** A port with metrics and health alone; 0 picks a free one; default: there is none. */
   readonly metricsPort?: number | undefined
   /** Certificate and key of the ports of its own; default: plain HTTP. */
   readonly tls?: TlsArgs | undefined

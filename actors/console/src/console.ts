@@ -2,7 +2,7 @@
  * Console: answers operators and their tools: views of the router, and the metrics of all actors.
  *
  * In     requests of operators: from the gateway, as plain data, or from its own port if it has one
- *        (--admin-port), and for /metrics from a further one (--metrics-port).
+ *        (--admin-port), and for metrics and health from a further one (--metrics-port).
  * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. Changes of
  *        workers and thresholds are requests to the directory, which owns them; the gateway counts the errors
  *        and the cut clients of its own port.
@@ -26,6 +26,7 @@ import {
   FollowedFiles,
   type FrontDoor,
   followTls,
+  type HttpAnswer,
   mayStillRead,
   type Pulled,
   parseAdminKeys,
@@ -37,17 +38,17 @@ import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
 import type { ConsoleMessage, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
 import { processMetrics } from './metrics/process-metrics.ts'
+import { openMetricsDoor } from './metrics-door.ts'
 import { OpenDump } from './open-dump.ts'
 import { Operations } from './operations.ts'
 import { OPERATOR_ROUTES, type OperatorRoute } from './operator-routes.ts'
-import { openDoor } from './own-door.ts'
+import { type CountedMessage, openDoor } from './own-door.ts'
 import { PageBuilder } from './page/page-builder.ts'
 import { PageTabs } from './page/page-tabs.ts'
 
 const OPEN_MAX = 100
 const METRICS = '/metrics'
-const ALL_HINT = 'GET / lists them'
-const METRICS_HINT = 'this port serves /metrics alone'
+const HINT = 'GET / lists them'
 const FILES_LOOK_INTERVAL_MS = 1000
 const CONSOLE_LIFE_BYTES = 9
 
@@ -102,11 +103,9 @@ class Console {
   readonly #clock: Clock
   readonly #http: HttpTransport
   readonly #room: ViewRoom
+  readonly #metricsRoom: ViewRoom
   readonly #operations: Operations
   readonly #routes = new RouteTable<OperatorRoute>(OPERATOR_ROUTES)
-  readonly #metricsAlone = new RouteTable<OperatorRoute>(
-    OPERATOR_ROUTES.filter(({ path }) => path === METRICS),
-  )
   /** After a start it is known with the guardian's next word; what needs it waits until then. */
   readonly #known = Promise.withResolvers<readonly ActorRef<FromConsole>[]>()
   #gateways: readonly ActorRef<FromConsole>[] = []
@@ -144,6 +143,7 @@ class Console {
     this.#http = http
     this.openDump = new OpenDump(clock)
     this.#room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
+    this.#metricsRoom = new ViewRoom({ openMax: args.openOperatorRequestsMax })
     this.#operations = new Operations({
       args,
       system,
@@ -157,6 +157,7 @@ class Console {
       log,
       openDump: this.openDump,
       room: args.adminPort === undefined ? undefined : this.#room,
+      metricsRoom: args.metricsPort === undefined ? undefined : this.#metricsRoom,
     })
     const life = Buffer.from(random.bytes(CONSOLE_LIFE_BYTES)).toString('base64url')
     this.#life = life
@@ -172,36 +173,49 @@ class Console {
     })
   }
 
-  /** Its ports: of the operator routes, and of /metrics alone; undefined: it has none. */
+  /** Its ports: of the operator routes, and of metrics and health; undefined: it has none. */
   async open(args: ConsoleArgs): Promise<{
     readonly door: FrontDoor | undefined
     readonly metricsDoor: FrontDoor | undefined
   }> {
     await this.#adminKeys?.begin(this.#clock)
     await this.tls?.begin(this.#clock)
-    const open = async (
-      port: number | undefined,
-      routes: RouteTable<OperatorRoute>,
-      hint: string,
-    ): Promise<FrontDoor | undefined> =>
-      port === undefined
+    const { adminPort, metricsPort } = args
+    const identity = this.tls?.value
+    const { streams, openDump } = this
+    // A gateway counts for all ports; before it is known, nothing is counted.
+    const count = (message: CountedMessage): void => void this.#gateways[0]?.tell(message)
+    const door =
+      adminPort === undefined
         ? undefined
-        : openDoor(
+        : await openDoor(
             this.#http,
-            { ...args, port, identity: this.tls?.value },
+            { ...args, port: adminPort, identity },
             {
-              answer: request => this.answer(request, routes, hint),
+              answer: request => this.answer(request),
               undelivered: booked => this.undelivered(booked),
-              // A gateway counts for all ports; before it is known, nothing is counted.
-              count: message => void this.#gateways[0]?.tell(message),
-              routeName: path => routes.at(path)?.name ?? 'none',
-              streams: this.streams,
-              openDump: this.openDump,
+              count,
+              routeName: path => this.#routes.at(path)?.name ?? 'none',
+              streams,
+              openDump,
               room: this.#room,
             },
           )
-    const door = await open(args.adminPort, this.#routes, ALL_HINT)
-    const metricsDoor = await open(args.metricsPort, this.#metricsAlone, METRICS_HINT)
+    const metricsDoor =
+      metricsPort === undefined
+        ? undefined
+        : await openMetricsDoor(
+            this.#http,
+            { ...args, port: metricsPort, identity },
+            {
+              metrics: request =>
+                this.#answered(request, () => this.#operations.answer(METRICS, request, '')),
+              health: request => this.#answered(request, () => this.#operations.health()),
+              count,
+              streams,
+              room: this.#metricsRoom,
+            },
+          )
     this.#doors = [door, metricsDoor]
     return { door, metricsDoor }
   }
@@ -236,19 +250,29 @@ class Console {
   }
 
   /** Never rejects. */
-  async answer(request: OperatorRequest, routes = this.#routes, hint = ALL_HINT): Promise<OperatorAnswer> {
+  async answer(request: OperatorRequest): Promise<OperatorAnswer> {
     this.#openCount++
-    try {
+    const answered = await this.#answered(request, () => {
       if (this.#openCount > OPEN_MAX) throw new ConsoleBusyError('are being answered', OPEN_MAX)
-      const { route, parameter } = routes.find(request, hint)
-      return await this.#operations.answer(route.path, request, parameter)
+      const { route, parameter } = this.#routes.find(request, HINT)
+      return this.#operations.answer(route.path, request, parameter)
+    })
+    this.#openCount--
+    return answered
+  }
+
+  /** Never rejects. */
+  async #answered<A extends HttpAnswer>(
+    request: OperatorRequest,
+    answer: () => Promise<A>,
+  ): Promise<A | HttpAnswer> {
+    try {
+      return await answer()
     } catch (thrown) {
       const refusal = errorAnswer(thrown)
       if (refusal.status >= 500)
         this.#log.warn({ path: request.path, error: toErrorRecord(thrown) }, 'request failed')
       return refusal
-    } finally {
-      this.#openCount--
     }
   }
 }

@@ -33,6 +33,8 @@ export type Explained =
 export type FromConsole =
   /** Asks for the gateway's metrics, in Prometheus' text form. */
   | { readonly type: 'metrics'; readonly reply: Reply<SourceText> }
+  /** The answer of its `/health`. */
+  | { readonly type: 'health'; readonly reply: Reply<HttpAnswer> }
   /** The decision for a body, without sending it or changing state. */
   | {
       readonly type: 'explain'
@@ -73,5 +75,5 @@ export type ConsoleMessage =
   | { readonly type: 'started' }
   /** Where it listens, or why it cannot; undefined: it has no port of its own. */
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }
-  /** As `address`, of the port with /metrics alone. */
+  /** As `address`, of the port of --metrics-port. */
   | { readonly type: 'metricsAddress'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }

@@ -88,6 +88,8 @@ export interface OperationsParts {
   readonly openDump: OpenDump
   /** Of its own port; undefined: it has none, and the gateway counts. */
   readonly room: ViewFigures | undefined
+  /** Of its port for metrics; undefined: it has none. */
+  readonly metricsRoom: ViewFigures | undefined
   /** Metrics of the process. */
   readonly process: Metrics
   /** At least one. */
@@ -120,7 +122,7 @@ export class Operations {
   readonly #workersObject: () => Promise<WorkersView>
 
   constructor(parts: OperationsParts) {
-    const { args, system, clock, process, gateways, page, brokers, openDump, room, adminKeys, keys } = parts
+    const { args, system, clock, process, gateways, page, brokers, openDump, adminKeys, keys } = parts
     this.#args = args
     this.#log = parts.log
     this.#system = system
@@ -175,8 +177,17 @@ export class Operations {
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
     collectTransport(this.#metrics)
-    if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, 'homing_operator', room))
+    const collectRoom = (room: ViewFigures | undefined, prefix: string, what: string): void => {
+      if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, prefix, room, what))
+    }
+    collectRoom(parts.room, 'homing_operator', 'operator requests')
+    collectRoom(parts.metricsRoom, 'homing_metrics_port', 'requests at --metrics-port')
     collectTurns(this.#metrics, { dump: openDump.turns, route: this.#explains })
+  }
+
+  /** As a gateway answers it at its own port. */
+  health(): Promise<HttpAnswer> {
+    return this.#askOne(gateway => gateway.ask({ type: 'health' }, { timeout: this.#args.askMsMax }))
   }
 
   /** Its client has left without the answer, so it does not know where the request goes. */
@@ -264,10 +275,14 @@ export class Operations {
     return jsonAnswer(200, { ...receiptView(explained.receipt), tokenized_by: explained.tokenizedBy })
   }
 
-  async #explained(body: Uint8Array, headers: OperatorRequest['headers']): Promise<Explained> {
+  #explained(body: Uint8Array, headers: OperatorRequest['headers']): Promise<Explained> {
+    return this.#askOne(gateway =>
+      gateway.ask({ type: 'explain', body, headers }, { timeout: this.#args.readMsMax }),
+    )
+  }
+
+  async #askOne<A>(ask: (gateway: ActorRef<FromConsole>) => Promise<A>): Promise<A> {
     const gateways = await this.#gateways()
-    const ask = (gateway: ActorRef<FromConsole>): Promise<Explained> =>
-      gateway.ask({ type: 'explain', body, headers }, { timeout: this.#args.readMsMax })
     // One whose thread has just ended is not there to answer; any other can.
     return gateways.slice(1).reduce((asked, next) => asked.catch(() => ask(next)), ask(gateways[0]!))
   }

@@ -1,6 +1,6 @@
 /**
- * Own door: a port that the console listens on itself, for all operator routes or for /metrics alone. What a
- * client left before it had, and what it was refused, is told.
+ * Own door: the port of `--admin-port`, which the console listens on itself. What a client left before it
+ * had, and what it was refused, is told.
  */
 
 import {
@@ -23,7 +23,7 @@ import type { OpenDump } from './open-dump.ts'
 /** Bodies of `POST /route`, all together. */
 const BODIES_COUNT_MAX = 4
 
-type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
+export type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
 
 export interface DoorParts {
   /** Never rejects. */

@@ -7,6 +7,7 @@ import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
+import { jsonAnswer } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
@@ -24,6 +25,7 @@ export const scriptedGateway = defineActor(
     const error = { code: 'HOMING_ROUTER_NO_WORKER', message: 'cannot place it', details: {} }
     return {
       metrics: ({ reply }) => reply({ life: 'one', text: 'homing_gateway_open_requests 7\n' }),
+      health: ({ reply }) => reply(jsonAnswer(200, { status: 'ok' })),
       refused() {},
       clientStalled() {},
       explain: ({ reply }) => reply({ kind: 'refused', error, param: undefined }),
@@ -80,7 +82,7 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     return { status, headers: answered, text: new TextDecoder().decode(bytes) }
   }
   const client = network.transport()
-  return { system, ref, spawn, client, directory, gateway: gateway as ActorRef<FromConsole>, serve }
+  return { system, network, ref, spawn, client, directory, gateway: gateway as ActorRef<FromConsole>, serve }
 }
 
 t.test('what needs the gateway waits until it is known, and nothing else does', async t => {
@@ -225,7 +227,7 @@ t.test('a port that is taken is told, and fails the console when the start is ov
   t.match(await ref.ask({ type: 'address' }, ASK), { port: PORT })
 })
 
-t.test('a port for metrics serves /metrics alone', async t => {
+t.test('a port for metrics serves them and health alone', async t => {
   const { system, ref, spawn, gateway, client } = start(t, { adminPort: PORT, metricsPort: PORT + 1 })
   ref.tell({ type: 'gateways', gateways: [gateway] })
   t.strictSame(await ref.ask({ type: 'metricsAddress' }, ASK), { host: HOST, port: PORT + 1 })
@@ -238,8 +240,12 @@ t.test('a port for metrics serves /metrics alone', async t => {
   const metrics = /^homing_gateway_open_requests 7$/m
   t.match(await ask(PORT + 1, '/metrics'), { status: 200, text: metrics })
   t.equal((await ask(PORT + 1, '/metrics', 'POST')).status, 405)
-  for (const path of ['/', '/workers', '/dump', '/health', '/v1/models'])
-    t.match(await ask(PORT + 1, path), { status: 404, text: /this port serves \/metrics alone/ }, path)
+  for (const path of ['/health', '/live'])
+    t.match(await ask(PORT + 1, path), { status: 200, text: /"status": "ok"/ }, path)
+  for (const path of ['/', '/workers', '/dump', '/ready', '/v1/models']) {
+    const text = /this port serves \/metrics, \/health and \/live alone/
+    t.match(await ask(PORT + 1, path), { status: 404, text }, path)
+  }
   t.match(await ask(PORT, '/metrics'), { status: 200, text: metrics }, 'and it stays where it was')
 
   const second = spawn({ adminPort: undefined })
@@ -247,6 +253,57 @@ t.test('a port for metrics serves /metrics alone', async t => {
   const ended = system.whenTerminated(second)
   second.tell({ type: 'started' })
   t.match(await ended, { reason: 'failed' })
+})
+
+t.test('a port for metrics has a room of its own, which is counted', async t => {
+  const { system, ref, gateway, client, network } = start(t, {
+    adminPort: PORT,
+    metricsPort: PORT + 1,
+    openOperatorRequestsMax: 2,
+    bodyBytesMax: 100,
+  })
+  ref.tell({ type: 'gateways', gateways: [gateway] })
+  await ref.ask({ type: 'metricsAddress' }, ASK)
+  const ask = (port: number, path: string, method = 'GET', body?: Uint8Array) =>
+    client.http.fetch(
+      { origin: `http://${HOST}:${port}`, method, path, ...(body && { body }) },
+      { timeoutMs: 30_000 },
+    )
+  // Their bodies do not come.
+  network.faults.http = ({ method }) => (method === 'POST' ? 'stall-body' : 'deliver')
+  const posted = ['/', '/metrics', '/workers', '/route'].map(path => ask(PORT + 1, path, 'POST', utf8('{}')))
+  await system.settle()
+  t.strictSame(
+    (await Promise.all(posted)).map(({ status }) => status),
+    [404, 405, 404, 404],
+    'no body is awaited',
+  )
+  const atAdmin = ['/route', '/route'].map(path => ask(PORT, path, 'POST', utf8('{}')).catch(() => undefined))
+  await system.settle()
+  t.equal((await ask(PORT, '/queue')).status, 503, 'one client has all it may have')
+  const scrape = ask(PORT + 1, '/metrics')
+  await system.advance('2s')
+  const { status, body } = await scrape
+  t.equal(status, 200)
+  const text = new TextDecoder().decode(body)
+  t.match(text, /^homing_metrics_port_open_requests 1$/m)
+  t.match(text, /^homing_metrics_port_refused_total\{bound="requests"\} 0$/m)
+  t.match(text, /^homing_operator_open_requests 1$/m)
+  t.equal((await ask(PORT + 1, '/health')).status, 200)
+  await system.advance('2m')
+  await Promise.all(atAdmin)
+})
+
+t.test('without --admin-port, the room of a port for metrics is counted all the same', async t => {
+  const { system, ref, gateway, client } = start(t, { metricsPort: PORT + 1 })
+  ref.tell({ type: 'gateways', gateways: [gateway] })
+  await ref.ask({ type: 'metricsAddress' }, ASK)
+  const origin = `http://${HOST}:${PORT + 1}`
+  const scrape = client.http.fetch({ origin, method: 'GET', path: '/metrics' }, { timeoutMs: 30_000 })
+  await system.advance('2s')
+  const text = new TextDecoder().decode((await scrape).body)
+  t.match(text, /^homing_metrics_port_open_requests 1$/m)
+  t.notMatch(text, /^homing_operator_open_requests /m, 'those are of the gateway')
 })
 
 t.test('without a port of its own it has no address', async t => {

@@ -12,7 +12,7 @@
  *   I1  Only the current call is reported as such. Of the second one comes what decides whether it wins.
  *   I2  What a call reports after it was left is dropped, also what comes in the same piece.
  *   I3  A body that a connection may still read is lent until that is over; only then is its memory
- *   another's.
+ *       another's.
  */
 
 import type { BodyHold } from '@homing/http'

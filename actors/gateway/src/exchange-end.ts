@@ -7,8 +7,7 @@
  *
  * Invariants
  *   I1  `leave` is the only place where a placement of the exchange ends: its call ends, its booking is
- *   freed,
- *       its receipt is complete.
+ *       freed, its receipt is complete.
  *   I2  What the exchange holds is freed once it is settled and its reader is done.
  */
 

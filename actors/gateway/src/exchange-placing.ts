@@ -12,7 +12,9 @@
  *
  * Invariants
  *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles
- *   it. I2  After `leave`, `run` does not end.
+ *       it.
+ *   I2  After `leave`, `run` begins nothing more, and ends with `left`. What it answers reaches the caller a
+ *       few microtasks later, so the caller looks once more whether it was settled meanwhile.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
@@ -49,6 +51,10 @@ export type PlacingEnd =
   | { readonly kind: 'unplaced'; readonly error: ErrorRecord }
   | { readonly kind: 'sliceLost'; readonly error: ErrorRecord }
   | Exclude<LegsEnd, { readonly kind: 'place' }>
+  /** The exchange has left it meanwhile. */
+  | typeof LEFT
+
+const LEFT = { kind: 'left' } as const
 
 /** Steps of the same exchange that it goes through. */
 export interface PlacingSteps {
@@ -97,10 +103,12 @@ export class ExchangePlacing {
       if (this.#legs.mayBegin(ready)) {
         this.#request.goesTo('prefilling')
         const end = await this.#legs.run(ready, this.#ageMs)
+        if (this.#request.isSettled) return LEFT
         if (end.kind === 'place') continue
         return end
       }
       const end = await this.#ask(asked)
+      if (this.#request.isSettled) return LEFT
       if ('kind' in end) return end
       const { placement, decision } = end
       if (!placement.isSliced || decision.slice === undefined) return { kind: 'call' }
@@ -109,6 +117,7 @@ export class ExchangePlacing {
       this.#placement = undefined
       const waitedMs = this.#ageMs
       const sliced = await this.#slices.run({ ready, prompt: ready.prompt!, placement, decision, waitedMs })
+      if (this.#request.isSettled) return LEFT
       if (sliced.kind === 'refused') return sliced
     }
   }
@@ -167,7 +176,7 @@ export class ExchangePlacing {
     )
     this.#placement = placement
     const answer = await placement.answer
-    if (this.#placement !== placement) return new Promise(() => {})
+    if (this.#placement !== placement) return LEFT
     if ('code' in answer) {
       // The worker of its slices is gone.
       if (slice !== undefined && answer.code !== DEADLINE) return { kind: 'sliceLost', error: answer }

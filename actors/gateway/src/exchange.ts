@@ -23,8 +23,7 @@
  *
  * Invariants
  *   I1  Each placement is settled exactly once, by `leave` (exchange-end.ts), before the exchange asks for
- *   the
- *       next one. The hedge settles that of a second worker, until the exchange takes it.
+ *       the next one. The hedge settles that of a second worker, until the exchange takes it.
  *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
  *       A stream that several workers had a part in has one head, one end, and no token twice.
  *   I3  A settled exchange ignores everything: late results belong to a call or placement that it has left.
@@ -196,6 +195,8 @@ export class Exchange {
         isFirst,
         excludedWorkers: failures.workers,
       })
+      // It may have been settled since its placing ended, which is some microtasks ago.
+      if (end.kind === 'left' || request.isSettled) return
       if (end.kind === 'call') this.#call()
       else if (end.kind === 'answered') this.#answeredByPrefill(end)
       else if (end.kind === 'sliceLost') {

@@ -1,7 +1,7 @@
 /** Answers about the fleet that the gateway gives itself: models, health, readiness. */
 
 import { type Fleet, type ModelNames, servedModel, type WorkerRecord } from '@homing/fleet'
-import { jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
+import { type HttpAnswer, jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
 import { type ModelCard, modelsBody } from '@homing/openai'
 import { ModelNotListedYetError } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
@@ -58,7 +58,7 @@ export class FleetViews {
    * 200 while this process answers: to restart it would not bring back workers. `status` in the body tells
    * how the workers are.
    */
-  health(exchange: HttpExchange): void {
+  get health(): HttpAnswer {
     const { up, workers, waiting } = this.#standing()
     const status =
       this.#stage() === 'starting' ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'
@@ -68,7 +68,7 @@ export class FleetViews {
         : up === 0
           ? 'no worker is up, so requests are answered with 503: GET /workers says why'
           : `${up} of ${workers.length} workers are up: GET /workers says why the others are not`
-    sendJson(exchange, 200, {
+    return jsonAnswer(200, {
       status,
       workers: { up, total: workers.length },
       ...(status === 'ok' ? {} : { hint }),

@@ -33,10 +33,12 @@ import {
   commonCount,
   EventStreams,
   FrontDoor,
+  type HttpAnswer,
   LentBodies,
   mayStillRead,
   RouteTable,
   refuseRoute,
+  sendAnswer,
   ViewRoom,
 } from '@homing/http'
 import { FirstTokenTimes } from '@homing/load'
@@ -137,6 +139,7 @@ export const gateway = defineActor(
       leave: () => state.leave(door),
       address: ({ reply }) => reply(state.address(door)),
       metrics: async ({ reply }) => reply({ life: state.life, text: await state.rendered() }),
+      health: ({ reply }) => reply(state.health),
       explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
       bestWorker: async ({ prompt, id, reply }) => reply(await state.reservations.bestWorker(prompt, id)),
       potentialLoads: async ({ prompt, reply }) => reply(await state.reservations.potentialLoads(prompt)),
@@ -453,6 +456,11 @@ class Gateway {
     this.#picker?.setServing(this.#views.isReady)
   }
 
+  /** The answer of `/health`. */
+  get health(): HttpAnswer {
+    return this.#views.health
+  }
+
   look(): void {
     // Later than `started`, which goes out together with the line that the router is ready.
     if (this.#isStarted) this.#accessNotes?.log?.release()
@@ -610,7 +618,7 @@ function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRou
     '/v1/responses': completion('responses'),
     '/v1/models': { view: exchange => views.models(exchange) },
     '/v1/models/*': { view: (exchange, name) => views.model(exchange, name) },
-    '/health': { view: exchange => views.health(exchange) },
+    '/health': { view: exchange => void sendAnswer(exchange, views.health) },
     '/ready': { view: exchange => views.ready(exchange) },
   }
   return OWN_ROUTES.map(route => ({ ...route, ...served[route.path] }))

@@ -4,7 +4,7 @@
  */
 
 import type { ActorRef, Message } from '@homing/actor'
-import { createTestSystem } from '@homing/actor/testing'
+import { createTestSystem, recordingLog } from '@homing/actor/testing'
 import {
   type ConsoleArgs,
   type ConsoleMessage,
@@ -121,8 +121,10 @@ export async function start(
     release: () => {},
     close: async () => {},
   }
+  const logged = recordingLog()
   const system = createTestSystem({
     clock,
+    log: logged,
     provide: [
       [transportCapability, { ...transport, http }],
       [accessLogs, () => accessLog],
@@ -266,6 +268,7 @@ export async function start(
     calls,
     /** Of the access log, if it has one. */
     accessLines,
+    logged,
     called,
     answer,
     settled,

@@ -1,8 +1,10 @@
 /** One tenant's flood leaves places and memory for others, and its hints count only where it is trusted. */
 
+import type { Decision } from '@homing/placement'
+import type { HttpExchange } from '@homing/transport'
 import t from 'tap'
 import type { ClientCall } from './client-call.ts'
-import { start, type World } from './gateway-world.ts'
+import { HOST, start, type World } from './gateway-world.ts'
 import { DECISION, READ } from './sample-records.ts'
 import { end, head } from './worker-exchange.ts'
 
@@ -56,6 +58,47 @@ t.test('when all places are taken, the tenant with most of them makes room with 
   )
   t.equal(await sample(world, 'homing_gateway_open_requests'), 4)
   t.equal(await sample(world, 'homing_gateway_made_room_requests_total{setting="--max-open-requests"}'), 2)
+})
+
+t.test('one that makes room between the decision and its call is refused, and no worker gets it', async t => {
+  // From none of the microtasks in which the decision goes from its placement to the call, to past all.
+  for (let ticks = 0; ticks <= 12; ticks++) {
+    const world = await start(t, { openRequestsMax: 2 })
+    const { network, listening, script, log, send, ask, calls, logged, settled } = world
+    const held: HttpExchange[] = []
+    await network.transport().http.listen({ host: HOST, port: 1 }, exchange => void held.push(exchange))
+    const chat = send('POST', '/v1/completions', { headers: CHAT, body: '{}', origin: `http://${HOST}:1` })
+    await ask('POST', '/v1/completions', { headers: FLOOD, body: '{}' })
+    const decisionOf = (id: string): Decision => {
+      let left = ticks
+      const step = (): void => {
+        if (left-- > 0) queueMicrotask(step)
+        else listening.onExchange(held[0]!)
+      }
+      step()
+      script.decide = () => undefined
+      return { ...DECISION, id }
+    }
+    script.decide = (_, id) => ({
+      kind: 'decided',
+      // Read as the answer comes to its placement.
+      get decision() {
+        return decisionOf(id)
+      },
+    })
+    const flood = await ask('POST', '/v1/completions', { headers: FLOOD, body: '{}' })
+    const failed = logged.lines.filter(({ text }) => text === 'exchange failed')
+    t.strictSame(failed, [], `after ${ticks} ticks`)
+    if (calls.length > 1) {
+      t.strictSame([flood.end, chat.error, settled()], ['open', TOO_MANY, []], `called before tick ${ticks}`)
+      t.ok(ticks > 0)
+    } else {
+      t.strictSame(flood.error, MADE_ROOM, `after ${ticks} ticks`)
+      t.strictSame([chat.end, settled()], ['open', ['decision-2']])
+      t.ok(ticks < 12, 'the last tick is past the call')
+    }
+    t.equal(log.asked.length, calls.length > 1 ? 2 : 3)
+  }
 })
 
 t.test('what a worker has does not make room; what is still being read does', async t => {

@@ -13,7 +13,7 @@ import type { HttpAddress } from '@homing/http'
 export interface ReadyReport extends GatewayAddress {
   /** Port of the operator routes; undefined: they are on the same port. */
   readonly admin: HttpAddress | undefined
-  /** Port with /metrics alone; undefined: there is none. */
+  /** Port with metrics and health alone; undefined: there is none. */
   readonly metrics: HttpAddress | undefined
   /** After the first probes, with the trust as it is once the first replays have ended, or after 3 s. */
   readonly fleet: Fleet

@@ -1,7 +1,7 @@
 /**
  * Reader threads: the readers of a tokenizer, each an actor on its own thread, and the tasks that wait.
  *
- *   task ──▶ body up to LONG_BODY_BYTES ──▶ the reader of its affinity, or one that has less to do
+ *   task ──▶ up to LONG_BODY_BYTES to read ──▶ the reader of its affinity, or one that has less to do
  *        └─▶ longer ──▶ a reader for these alone, started with the first of them
  *
  * A reader gets one task at a time and finishes it. Waiting tasks stay here, because a mailbox on the other
@@ -24,6 +24,7 @@ import {
 } from '@homing/actor'
 import type { BodyReaderOptions } from './body-reader.ts'
 import { NoTokenizerThreadError, TokenizerOverloadedError } from './errors.ts'
+import { sizeToRead } from './read-request.ts'
 import { type ReaderMessage, reader } from './reader.ts'
 import type {
   ReaderAnswer,
@@ -127,7 +128,7 @@ export class SpawnedReaders implements ReaderThreads {
     const { queueMax } = this.#options
     if (!isLoad(task) && waiting >= queueMax)
       throw new TokenizerOverloadedError(`${queueMax} wait for a tokenizer thread`)
-    if (bodyBytesOf(task) > LONG_BODY_BYTES) return this.#longReader.run(task, waitMsMax)
+    if (sizeOf(task) > LONG_BODY_BYTES) return this.#longReader.run(task, waitMsMax)
     return readers[isBusy ? free : own]!.run(task, waitMsMax)
   }
 
@@ -154,6 +155,11 @@ export class SpawnedReaders implements ReaderThreads {
 
 function isLoad({ type }: ReaderTask): boolean {
   return type === 'load' || type === 'decoder'
+}
+
+/** As a thread reads it, with the ids beside the body. */
+function sizeOf(task: ReaderTask): number {
+  return task.type === 'read' || task.type === 'check' ? sizeToRead(task) : 0
 }
 
 function bodyBytesOf(task: ReaderTask): number {

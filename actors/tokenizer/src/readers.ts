@@ -8,7 +8,8 @@
  *
  * Owns     the configuration of all readers: the models, and each tokenizer as one thread has loaded it for
  *          all.
- * Bounds   this thread reads at most `inlineBodyBytesMax` bytes of one request.
+ * Bounds   this thread reads at most `inlineBodyBytesMax` bytes of one request, where four ids beside the
+ *          body count as a byte of it.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
@@ -94,17 +95,16 @@ export class Readers {
 
   /** `waitMsMax`: longest wait for a thread, in milliseconds. */
   read(task: Omit<ReadTask, 'type' | 'version'>, waitMsMax: number): Promise<ReaderOutcome> {
-    const { body } = task
     const { version } = this.#configuration
     const isInline = this.#mayInline && sizeToRead(task) <= this.#options.inlineBodyBytesMax
     if (isInline) return this.#inline.run({ ...task, type: 'read', version })
-    return this.#options.threads.run({ ...task, type: 'read', version }, affinityOf(body), waitMsMax)
+    return this.#options.threads.run({ ...task, type: 'read', version }, affinityOf(task), waitMsMax)
   }
 
   /** Reads a prompt for comparison with its engine. */
   check(task: Omit<CheckTask, 'type' | 'version'>): Promise<ReaderOutcome> {
     const { version } = this.#configuration
-    return this.#options.threads.run({ ...task, type: 'check', version }, affinityOf(task.body))
+    return this.#options.threads.run({ ...task, type: 'check', version }, affinityOf(task))
   }
 
   /** From now on engines are asked for prompts of this tokenizer. */
@@ -205,14 +205,18 @@ function directoriesOf(table: ModelTable): readonly string[] {
 }
 
 /**
- * Equal for all turns of a conversation: a hash of the body's beginning. Conversations with a long common
- * beginning share a thread until it has more to do than other threads.
+ * Equal for all turns of a conversation: a hash of the prompt's first ids, or of the body's beginning where
+ * the prompt is in it. Conversations with a long common beginning share a thread until it has more to do than
+ * other threads.
  */
-function affinityOf(body: Uint8Array): number {
+function affinityOf({ body, promptIds }: Pick<ReadTask, 'body' | 'promptIds'>): number {
+  const from = promptIds ?? body
+  const count = Math.min(from.length, promptIds === undefined ? AFFINITY_BYTES : AFFINITY_IDS)
   let hash = 0
-  for (let at = 0; at < Math.min(body.length, AFFINITY_BYTES); at++)
-    hash = Math.imul(hash ^ body[at]!, 0x01000193)
+  for (let at = 0; at < count; at++) hash = Math.imul(hash ^ from[at]!, 0x01000193)
   return hash ^ (hash >>> 15)
 }
 
 const AFFINITY_BYTES = 1024
+/** As many tokens as such a beginning has. */
+const AFFINITY_IDS = AFFINITY_BYTES / 4

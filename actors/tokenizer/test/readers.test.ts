@@ -19,6 +19,7 @@ const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
  */
 function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
   const asked: string[] = []
+  const affinities: number[] = []
   const told = Promise.withResolvers<string>()
   const reader = new BodyReader({ promptCacheBytes: 1e6, wordTableBytes: 2 ** 20 })
   const readers = new Readers({
@@ -31,8 +32,9 @@ function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
         return reader.wordTableBytes
       },
       configure: configuration => reader.configure(configuration),
-      async run(task: ReaderTask) {
+      async run(task: ReaderTask, affinity?: number) {
         asked.push(task.type)
+        if (task.type === 'read') affinities.push(affinity ?? 0)
         if (task.type === 'load' && refusals-- > 0) throw new Error('the thread is gone')
         return reader.run(task)
       },
@@ -60,7 +62,7 @@ function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
     const outcome = await readers.read({ ...task, body, promptIds }, 1000)
     return outcome.kind === 'read' ? outcome.request.tokenIds : outcome.kind
   }
-  return { readers, read, asked, loaded: told.promise }
+  return { readers, read, asked, affinities, loaded: told.promise }
 }
 
 t.test(
@@ -91,6 +93,17 @@ t.test('of ids beside a body four count as a byte of it', async t => {
   const long = Int32Array.from({ length: 4 * 87 + 1 }, (_, at) => at)
   t.strictSame(await read(long), long)
   t.strictSame(asked, ['read'])
+})
+
+t.test('prompts of ids beside a body spread over the threads, and turns of one go to the same', async t => {
+  const { read, affinities, loaded } = start(TINY, 0)
+  await loaded
+  const idsOf = (first: number, count: number) => Int32Array.from({ length: count }, (_, at) => first + at)
+  for (let first = 0; first < 64; first++) await read(idsOf(first, 300))
+  t.equal(new Set(affinities.splice(0)).size, 64)
+  await read(idsOf(7, 300))
+  await read(idsOf(7, 3000))
+  t.equal(affinities[0], affinities[1])
 })
 
 t.test('short requests that come together have the ids of their own prompts', async t => {

@@ -81,12 +81,13 @@ export async function start(t: Test, settings: Partial<TokenizerArgs>, ...worker
   const tellFleet = (...now: WorkerOptions[]) => ref.tell({ type: 'fleet', fleet: fleetOf(...now) })
   tellFleet(...workers)
   await system.settle()
-  const read = (body: object): Promise<ReadResult> =>
+  const read = (body: object, promptIds?: Int32Array): Promise<ReadResult> =>
     ref.ask(
       {
         type: 'read',
         route: 'messages' in body ? 'chat' : 'completions',
         body: utf8(JSON.stringify(body)),
+        promptIds,
         headers: {},
         wantTokenIds: true,
         waitMsMax: WAIT_MS_MAX,

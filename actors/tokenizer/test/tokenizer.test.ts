@@ -62,6 +62,14 @@ t.test('a request that waits too long for a thread is dropped; the one that is r
   t.equal(threads.length, 2, 'no thread was lost: one for long bodies, one for others')
 })
 
+t.test('a long prompt of ids beside a body goes to the reader of long bodies', async t => {
+  const { read, threads } = await start(t, { tokenizers: [TINY] }, {})
+  t.match(await read({ model: 'm' }, new Int32Array(1000)), { kind: 'read' })
+  const before = threads.length
+  t.match(await read({ model: 'm' }, new Int32Array(2 ** 22)), { kind: 'read' })
+  t.equal(threads.length, before + 1)
+})
+
 t.test('a thread that dies takes the request it had, and no other', async t => {
   const { read, threads } = await start(t, { tokenizers: [TINY] }, {})
   await read({ model: 'm', prompt: 'hello' })

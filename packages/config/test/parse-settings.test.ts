@@ -310,12 +310,16 @@ t.test('variables that mean nothing here are warned of, others are left alone', 
   ])
 })
 
-t.test('DYN_SYSTEM_PORT is the port of the metrics alone, and a negative one is none', async t => {
+t.test('DYN_SYSTEM_PORT is the port of metrics and health, and a negative one is none', async t => {
   const given = parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: '8081' })
   t.equal(given.settings.metricsPort, 8081)
   t.strictSame(given.warnings, ['DYN_SYSTEM_PORT is read as HOMING_METRICS_PORT; rename it'])
   const off = parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: '-1' })
   t.equal(off.settings.metricsPort, undefined)
+  for (const port of ['-x', '-', '-8081x', '--1'])
+    t.strictSame(parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: port }).warnings, [
+      `DYN_SYSTEM_PORT: "${port}" is not a number; ignored`,
+    ])
 })
 
 t.test('variables that Kubernetes makes of Services are none of ours', async t => {

@@ -218,7 +218,7 @@ function idsOf(act: string, tokens: TokenIds): Int32Array {
   const ids = new Int32Array(tokens.length)
   for (let i = 0; i < tokens.length; i++) {
     const id = tokens[i]!
-    if (id >>> 0 !== id) throw noId(act, i, id)
+    if (typeof id !== 'number' || id >>> 0 !== id) throw noId(act, i, id)
     ids[i] = id
   }
   return ids
@@ -239,7 +239,7 @@ function bodyOf(act: string, name: string, ids: TokenIds, members: object): Uint
   for (let i = 0; i < ids.length; i++) {
     const id = ids[i]!
     // True of whole numbers of 32 bits alone.
-    if (id >>> 0 !== id) throw noId(act, i, id)
+    if (typeof id !== 'number' || id >>> 0 !== id) throw noId(act, i, id)
     if (i > 0) bytes[at++] = COMMA
     at = writeDigits(bytes, at, id)
   }
@@ -251,7 +251,7 @@ function assertSome(act: string, { length }: TokenIds): void {
   if (length === 0) throw new BadOptionError(act, 'tokens', 'there are none; give at least one id')
 }
 
-function noId(act: string, position: number, id: number): BadOptionError {
+function noId(act: string, position: number, id: unknown): BadOptionError {
   const why = `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`
   return new BadOptionError(act, `tokens[${position}]`, why)
 }

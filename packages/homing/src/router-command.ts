@@ -57,7 +57,7 @@ async function run(command: typeof routerCommand, argv: readonly string[]): Prom
     const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
     const { url, adminUrl, metricsUrl } = router
     const operators = adminUrl === url ? '' : `\nroutes for operators on ${adminUrl}`
-    const metrics = metricsUrl === undefined ? '' : `\nmetrics alone on ${metricsUrl}/metrics`
+    const metrics = metricsUrl === undefined ? '' : `\nmetrics and health on ${metricsUrl}/metrics`
     const asked = router.picker === undefined ? '' : `\n${pickerLine(router.picker, settings)}`
     console.log(`${command.name} ready on ${url} (pid ${process.pid})${operators}${metrics}${asked}`)
     const placement = placementLine(settings, sources)

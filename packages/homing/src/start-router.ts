@@ -25,7 +25,7 @@ export interface RunningRouter {
   readonly port: number
   /** Where the routes for operators are: `url`, unless they have a port of their own. */
   readonly adminUrl: string
-  /** A further port, with /metrics alone; undefined: there is none. */
+  /** A further port, with metrics and health alone; undefined: there is none. */
   readonly metricsUrl: string | undefined
   /** Where Envoys ask; undefined: nowhere. */
   readonly picker: GatewayAddress['picker']

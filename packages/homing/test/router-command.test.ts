@@ -117,8 +117,8 @@ t.test('with --admin-port the line behind the ready line names it, and what to t
   const { url } = await router.ready()
   const [, adminUrl] = await router.says(/^routes for operators on (http:\S+)\n/m)
   t.equal(router.stdout.split('\n')[1], `routes for operators on ${adminUrl}`)
-  const [, metricsUrl] = await router.says(/^metrics alone on (http:\S+)\n/m)
-  t.equal(router.stdout.split('\n')[2], `metrics alone on ${metricsUrl}`)
+  const [, metricsUrl] = await router.says(/^metrics and health on (http:\S+)\n/m)
+  t.equal(router.stdout.split('\n')[2], `metrics and health on ${metricsUrl}`)
   await router.says(new RegExp(`curl -s ${adminUrl}/workers\\n[^]*${adminUrl}/decisions`))
   const statusOf = async (at: string): Promise<number> => (await fetch(at)).status
   t.strictSame([await statusOf(`${url}/workers`), await statusOf(`${adminUrl}/workers`)], [404, 200])

@@ -9,19 +9,27 @@ export interface ViewFigures {
   readonly refused: { readonly requests: number; readonly bytes: number }
 }
 
-/** `prefix`: of the names, such as `homing_operator`. Returns what reads the figures, for each rendering. */
-export function viewMetrics(metrics: Metrics, prefix: string, figures: ViewFigures): () => void {
+/**
+ * `prefix`: of the names, such as `homing_operator`. `what` is counted. Returns what reads the figures, for
+ * each rendering.
+ */
+export function viewMetrics(
+  metrics: Metrics,
+  prefix: string,
+  figures: ViewFigures,
+  what = 'operator requests',
+): () => void {
   const open = metrics.gauge({
     name: `${prefix}_open_requests`,
-    help: 'Operator requests whose answer is not sent yet (--max-open-operator-requests).',
+    help: `How many ${what} are open: their answer is not sent yet (--max-open-operator-requests).`,
   })
   const unsent = metrics.gauge({
     name: `${prefix}_unsent_bytes`,
-    help: 'Bytes of answers to operator requests that wait for slow clients.',
+    help: `Bytes of answers to ${what} that wait for slow clients.`,
   })
   const refused = metrics.counter({
     name: `${prefix}_refused_total`,
-    help: 'Operator requests refused, by the bound that was reached: open requests, or bytes that wait for clients.',
+    help: `How many ${what} were refused, by the bound that was reached: open requests, or bytes that wait for clients.`,
     labels: ['bound'],
   })
   return () => {

@@ -50,7 +50,7 @@ export const listeningSettings = [
     name: 'metrics-port',
     aliases: ['system-port'],
     // Negative: off.
-    envAliases: [{ name: 'DYN_SYSTEM_PORT', read: text => (text.startsWith('-') ? undefined : text) }],
+    envAliases: [{ name: 'DYN_SYSTEM_PORT', read: text => (isOff(text) ? undefined : text) }],
     group: 'Listening',
     kind: 'integer',
     default: undefined,
@@ -58,7 +58,7 @@ export const listeningSettings = [
     max: 65_535,
     zeroMeans: 'a free port, named below the ready line',
     unsetMeans: 'none: /metrics is with the operator routes',
-    help: 'Further port, at the same --host, that serves /metrics and nothing else, so that what collects metrics needs no way to the operator routes. With --no-frontend it is what DYN_SYSTEM_PORT is for a standalone router. /metrics stays with the operator routes, too. With --admin-keys-file it asks for a key as there.',
+    help: 'Further port, at the same --host, for what watches the router and needs no way to the operator routes: /metrics, /health, and /live with the answer of /health. Each of them stays where it is, too. With --admin-keys-file /metrics asks for a key as there, and the others for none.',
   },
   {
     key: 'adminKeyFile',
@@ -182,6 +182,11 @@ export const listeningSettings = [
     help: 'Keep running when the process that started the router has gone. Without it, the router drains and ends when npx or pnpm is killed.',
   },
 ] as const satisfies readonly SettingDescriptor[]
+
+/** A negative port, as Dynamo's variables have it. */
+function isOff(text: string): boolean {
+  return /^-\d+$/.test(text.trim())
+}
 
 function faultOfOrigin(text: string): string | undefined {
   if (text === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s@*,]+$/i.test(text)) return undefined

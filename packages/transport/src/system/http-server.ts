@@ -340,6 +340,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
     const response = this.#response
     // Behind the last chunk, which may wait for the client still, there is no next size.
     if (this.#request.httpVersionMinor === 0 || response.writableEnded) return
+    // It waits for another answer of its connection: a sign of life would stand before the head of that one.
+    if (response.socket === null) return
     if (!response.headersSent) response.writeContinue()
     else if (!this.#hasWritten) response.flushHeaders()
     else if (this.#isChunked && this.#zeros < ZEROS_MAX) {
