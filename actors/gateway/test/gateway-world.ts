@@ -60,6 +60,8 @@ export interface StartOptions {
   readonly hasWorker?: boolean
   /** Where the console listens itself. */
   readonly adminPort?: number
+  /** Where it serves metrics and health alone. */
+  readonly metricsPort?: number
   /** On whichever port they are. */
   readonly openOperatorRequestsMax?: number
   /** False: it answers nothing, ever. */
@@ -79,6 +81,7 @@ export async function start(
     isStarted = true,
     hasWorker = true,
     adminPort,
+    metricsPort,
     openOperatorRequestsMax = 64,
     consoleAnswers = true,
     usesBody = () => true,
@@ -168,6 +171,7 @@ export async function start(
   const consoleArgs = {
     ...shared,
     adminPort,
+    metricsPort,
     relayed: relayedNames(settings.relayRoutes ?? []),
     indexers: [actor<IndexerMessage>('indexer-0')],
     decisionLog: system.spawn(scriptedLog, {

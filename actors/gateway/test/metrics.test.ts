@@ -32,7 +32,7 @@ t.test('every metric has a name that says area, what and unit, or is one of ever
 })
 
 t.test('docs/metrics.md names every metric and no other', async t => {
-  const { ask } = await start(t)
+  const { ask } = await start(t, {}, {}, { metricsPort: 9091 })
   const { body } = await ask('GET', '/metrics')
   const answered = [...body.matchAll(/^# TYPE (\w+) /gm)].map(([, name]) => name!)
   const page = readFileSync(new URL('../../../docs/metrics.md', import.meta.url), 'utf8')

@@ -4,8 +4,8 @@ import { CONNECTION_HEADERS } from './connection-headers.ts'
 import type { HttpAccess, HttpHeaders } from './types.ts'
 
 /**
- * Those of the connection, and what the client writes itself. No setting names headers of a call, so none that
- * an operator gave is left out: those of OTEL_EXPORTER_OTLP_HEADERS go by the library that reads them.
+ * Those of the connection, and what the client writes itself. No setting names headers of a call, so none
+ * that an operator gave is left out: those of OTEL_EXPORTER_OTLP_HEADERS go by the library that reads them.
  */
 const NOT_SENT: ReadonlySet<string> = new Set([...CONNECTION_HEADERS, 'content-length', 'expect'])
 
