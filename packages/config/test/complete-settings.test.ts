@@ -199,12 +199,13 @@ t.test('settings of the command line are complete: nothing of them changes', asy
     }
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
-  // Of two ports the second must differ, thresholds need what they go by, some threads no broker, one rule no
+  // Of several ports each must differ, thresholds need what they go by, some threads no broker, one rule no
   // other, no API some worker, some discovery a name, what an Envoy is told some port; other tests have
   // these.
   const others = [
-    ...['demo', 'frontend', 'worker-slots', 'gateway-threads', 'router-event-threads', 'admin-port'],
+    ...['demo', 'frontend', 'worker-slots', 'gateway-threads', 'router-event-threads'],
     ...['router-track', 'active-prefill', 'router-session', 'disagg-rule', 'discovery-backend', 'picker'],
+    ...['admin-port', 'metrics-port'],
   ]
   const choices = routerCommand.settings.filter(
     ({ kind, name }) => kinds.has(kind) && !others.some(other => name.startsWith(other)),
