@@ -1,19 +1,19 @@
 /**
  * Delivered stream: what a client has of a streamed completion, so that another engine can go on with it.
  *
- *   data: {"id":"c","choices":[{"index":0,"delta":{"content":" two"},"finish_reason":null}]}
- *         └───────────── prefix ────────────────────────────┘    └──────── suffix ───────┘
+ *   event ─▶ like the one before (event-template.ts)   its text is kept as it is written
+ *         ─▶ its text is where one is looked for       the text is kept, and the event waits to be parsed
+ *         ─▶ another                                   it waits
  *
- * The events of a stream differ in their text alone, so an event that begins and ends as the last one that
- * was parsed is only compared, and its text is kept as it is written. All others are parsed.
+ * Most streams end well, so nothing is parsed before somebody asks, or too much waits: PENDING_BYTES_MAX.
  *
  * Invariants
  *   I1  `text` is that of all content events that passed, in order; or `unfit` says why it is not known.
- *   I2  The memory is that of the text, doubled at most, and one event.
+ *   I2  The memory is that of the text, doubled at most, PENDING_BYTES_MAX, and one event.
  */
 
-import { isDeepStrictEqual } from 'node:util'
 import { parseJson } from '@homing/base'
+import { EventTemplate, textAt, textEnd } from './event-template.ts'
 
 /** The form of the stream: `choices[0].delta.content`, or `choices[0].text`. */
 export type DeliveredForm = 'chat' | 'completions'
@@ -49,13 +49,15 @@ export type TakeMemory = (bytes: number) => boolean
 
 const LINE_FEED = 0x0a
 const CARRIAGE_RETURN = 0x0d
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
 const TEXT_BYTES_FIRST = 256
 /** Of one stream. */
 const STREAM_TEXT_BYTES_MAX = 4_194_304
-/** Some engines write another time into the events of each second: what they have in common is found anew. */
-const LEARN_EVERY = 16
+/** Events that wait to be parsed; a longer one is parsed at once. */
+const PENDING_BYTES_MAX = 4096
+const TEXT_PATHS: Readonly<Record<DeliveredForm, readonly Buffer[]>> = {
+  chat: ['"choices"', '"delta"', '"content"'].map(name => Buffer.from(name)),
+  completions: ['"choices"', '"text"'].map(name => Buffer.from(name)),
+}
 
 export class DeliveredStream {
   readonly #form: DeliveredForm
@@ -63,10 +65,12 @@ export class DeliveredStream {
   /** The text as JSON writes it between quotes. */
   #text = Buffer.alloc(0)
   #textBytes = 0
-  #prefix = Buffer.alloc(0)
-  #suffix = Buffer.alloc(0)
-  /** Events that were parsed since the last attempt to find what they have in common. */
-  #parsed = 0
+  readonly #template = new EventTemplate()
+  /** Events that wait to be parsed. */
+  #pending: { readonly event: Uint8Array; readonly hasKeptText: boolean }[] = []
+  #pendingBytes = 0
+  /** One of them may have a text that is not kept, and that comes before those that pass now. */
+  #isTextPending = false
   #sample: StreamChunk | undefined
   #isFinished = false
   #hasUsage = false
@@ -79,30 +83,35 @@ export class DeliveredStream {
 
   /** Undefined: it is known what was delivered. */
   get unfit(): UnfitStream | undefined {
+    this.#parsePending()
     return this.#unfit
   }
 
   /** The chunk with a finish reason has passed. */
   get isFinished(): boolean {
+    this.#parsePending()
     return this.#isFinished
   }
 
   /** Takes in whole events, which are only read. */
   push(bytes: Uint8Array): void {
     for (let at = 0; at < bytes.length && this.#unfit === undefined; ) {
-      const behind = this.#likeTheLast(bytes, at)
+      const behind = this.#template.endOf(bytes, at)
       if (behind > at) {
+        if (this.#isTextPending) this.#parsePending()
+        if (this.#unfit === undefined) this.#keep(bytes, this.#template.textFrom, this.#template.textTo)
         at = behind
         continue
       }
       const end = eventEnd(bytes, at)
-      this.#event(bytes.subarray(at, end))
+      this.#other(bytes, at, end)
       at = end
     }
   }
 
   /** Throws SyntaxError where the texts of the events are none together. */
   read(): Delivered {
+    this.#parsePending()
     return {
       text: parseJson(`"${this.#text.toString('utf8', 0, this.#textBytes)}"`) as string,
       sample: this.#sample,
@@ -122,17 +131,35 @@ export class DeliveredStream {
     this.#take(-this.#text.length)
     this.#text = Buffer.alloc(0)
     this.#textBytes = 0
+    this.#pending = []
+    this.#pendingBytes = 0
   }
 
-  /** The end of an event that differs in its text alone from the last one; `at`: it does not. */
-  #likeTheLast(bytes: Uint8Array, at: number): number {
-    const [prefix, suffix] = [this.#prefix, this.#suffix]
-    if (prefix.length === 0 || !isAt(bytes, at, prefix)) return at
-    const from = at + prefix.length
-    const to = textEnd(bytes, from)
-    if (!isAt(bytes, to, suffix)) return at
-    this.#keep(bytes, from, to)
-    return to + suffix.length
+  /** An event that is not like the learnt one. */
+  #other(bytes: Uint8Array, from: number, to: number): void {
+    const text = textAt(bytes, from, to, TEXT_PATHS[this.#form])
+    const hasKeptText = text >= 0
+    if (hasKeptText) {
+      const end = textEnd(bytes, text)
+      if (end > text && this.#isTextPending) this.#parsePending()
+      if (this.#unfit !== undefined) return
+      this.#keep(bytes, text, end)
+      this.#template.learn(bytes, from, text, to)
+    } else this.#isTextPending = true
+    // Not `slice`: a slice of a Buffer shares its memory.
+    this.#pending.push({ event: new Uint8Array(bytes.subarray(from, to)), hasKeptText })
+    this.#pendingBytes += to - from
+    if (this.#pendingBytes > PENDING_BYTES_MAX) this.#parsePending()
+  }
+
+  #parsePending(): void {
+    if (this.#pending.length === 0) return
+    const pending = this.#pending
+    this.#pending = []
+    this.#pendingBytes = 0
+    this.#isTextPending = false
+    for (const { event, hasKeptText } of pending)
+      if (this.#unfit === undefined) this.#event(event, hasKeptText)
   }
 
   #keep(bytes: Uint8Array, from: number, to: number): void {
@@ -152,16 +179,16 @@ export class DeliveredStream {
     this.#textBytes = needed
   }
 
-  #event(event: Uint8Array): void {
+  #event(event: Uint8Array, hasKeptText: boolean): void {
     const payload = payloadOf(event)
     // A comment, or the end.
     if (payload === undefined || payload === '[DONE]') return
     const chunk = tryChunk(payload)
     if (chunk === undefined) this.#giveUp('form')
-    else this.#chunk(chunk, event)
+    else this.#chunk(chunk, hasKeptText)
   }
 
-  #chunk(chunk: StreamChunk, event: Uint8Array): void {
+  #chunk(chunk: StreamChunk, hasKeptText: boolean): void {
     const [choice, another] = chunk.choices
     if (choice === undefined) {
       if (chunk.usage != null) this.#hasUsage = true
@@ -179,10 +206,9 @@ export class DeliveredStream {
       this.#isFinished = true
       if (chunk.usage != null) this.#hasUsage = true
     }
-    if (text === '') return
+    if (text === '' || hasKeptText) return
     const written = Buffer.from(JSON.stringify(text))
     this.#keep(written, 1, written.length - 1)
-    if (choice.finish_reason == null) this.#learn(chunk, event)
   }
 
   #textOf(choice: StreamChoice): string {
@@ -201,34 +227,6 @@ export class DeliveredStream {
     if (isOther || (content != null && typeof content !== 'string')) this.#giveUp('other_content')
     return typeof content === 'string' ? content : ''
   }
-
-  /** What events like this one have around their text. */
-  #learn(chunk: StreamChunk, event: Uint8Array): void {
-    if (this.#prefix.length > 0 && ++this.#parsed < LEARN_EVERY) return
-    this.#parsed = 0
-    const bytes = Buffer.from(event.buffer, event.byteOffset, event.length)
-    const name = Buffer.from(this.#form === 'chat' ? '"content":' : '"text":')
-    const nameAt = bytes.indexOf(name)
-    const quoteAt = bytes.indexOf(QUOTE, nameAt + name.length)
-    if (nameAt < 0 || quoteAt < 0) return
-    const prefix = Buffer.from(bytes.subarray(0, quoteAt + 1))
-    const suffix = Buffer.from(bytes.subarray(textEnd(bytes, quoteAt + 1)))
-    // With another text between them they must be the same chunk with that text.
-    const payload = payloadOf(Buffer.concat([prefix, Buffer.from(OTHER_TEXT), suffix]))
-    const other = payload === undefined ? undefined : tryChunk(payload)
-    if (!isDeepStrictEqual(other, withText(chunk, this.#form, OTHER_TEXT))) return
-    this.#prefix = prefix
-    this.#suffix = suffix
-  }
-}
-
-const OTHER_TEXT = 'another text than any before'
-
-/** The chunk with this text in its choice. */
-export function withText(chunk: StreamChunk, form: DeliveredForm, text: string): StreamChunk {
-  const [choice] = chunk.choices
-  const said = form === 'chat' ? { delta: { ...(choice?.delta as object), content: text } } : { text }
-  return { ...chunk, choices: [{ ...choice, ...said }] }
 }
 
 /** Each event of `bytes`, with the empty line that ends it. */
@@ -284,19 +282,6 @@ function eventEnd(bytes: Uint8Array, at: number): number {
     isEmptyLine = true
   }
   return bytes.length
-}
-
-/** Where the string ends whose first character is at `from`. */
-function textEnd(bytes: Uint8Array, from: number): number {
-  let at = from
-  while (at < bytes.length && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1
-  return at
-}
-
-function isAt(bytes: Uint8Array, at: number, expected: Uint8Array): boolean {
-  if (at + expected.length > bytes.length) return false
-  for (let i = 0; i < expected.length; i++) if (bytes[at + i] !== expected[i]) return false
-  return true
 }
 
 function isEmpty(value: unknown): boolean {

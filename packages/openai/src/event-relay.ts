@@ -43,6 +43,8 @@ export class EventRelay {
   /** It has other fields than one line of data, or an error: none that asking for usage adds or changes. */
   #isForeign = false
   #endsChoice = false
+  #learntUsage: UsageMember = 'absent'
+  #learntChoices: 'absent' | 'empty' | 'some' = 'absent'
   /** The last cut ended with a carriage return; a line feed behind it belongs to it. */
   #cutsLineFeed = false
   /** The last chunk of a choice, and the members that it lacks. */
@@ -108,6 +110,25 @@ export class EventRelay {
     else if (this.#choices === 'some') this.#mend(form, at)
     else if (this.#usage === 'value') this.#cut(at)
     else this.#pass()
+  }
+
+  /** The event has what most have: one line of data, a choice perhaps, and no usage but null. */
+  get isUsual(): boolean {
+    return !this.#isForeign && !this.#endsChoice && this.#usage !== 'value'
+  }
+
+  /** Others are to be like the event that ends now. */
+  learn(): void {
+    this.#learntUsage = this.#usage
+    this.#learntChoices = this.#choices
+  }
+
+  /** A whole event that says what the learnt one does; `end`: its last byte. */
+  eventLikeLearnt(at: number, end: number): void {
+    this.eventAt(at)
+    this.#usage = this.#learntUsage
+    this.#choices = this.#learntChoices
+    this.eventEndsAt(end)
   }
 
   /** The line feed of a CR LF. */
@@ -204,7 +225,8 @@ export class EventRelay {
   }
 
   #eventUpTo(end: number): Uint8Array {
-    return joined([...this.#held, this.#chunk.subarray(this.#eventAt, end)])
+    const piece = this.#chunk.subarray(this.#eventAt, end)
+    return this.#held.length === 0 ? piece : joined([...this.#held, piece])
   }
 
   #passUpTo(chunk: Uint8Array, at: number): void {

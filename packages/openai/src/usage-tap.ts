@@ -9,6 +9,9 @@
  * line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX, and an event that
  * is not whole: a stream passes in whole events (event-relay.ts), all else as it comes.
  *
+ * The events of a stream differ in their text alone. Nothing is looked for in a text, so an event that is like
+ * the one that a template was made of (event-template.ts) says the same, and is not walked.
+ *
  * It does not validate: the engine's bytes go to the client in any case. It learns nothing from a text that
  * is not JSON. Names with escapes in them are not recognised; no engine writes such names.
  *
@@ -20,6 +23,7 @@
 
 import { parseJson } from '@homing/base'
 import { EventRelay, type EventRelayOptions } from './event-relay.ts'
+import { EventTemplate, FIELD } from './event-template.ts'
 
 /** What passed until now. Counts are undefined where the engine did not report them. */
 export interface UsageReport {
@@ -159,7 +163,6 @@ export class UsageTap {
 
 const LINE_FEED = 0x0a
 const CARRIAGE_RETURN = 0x0d
-const FIELD = Buffer.from('data:')
 const DONE = Buffer.from('[DONE]')
 
 /** Where the automaton is in a line. */
@@ -179,6 +182,9 @@ class EventLines {
   #isFirstLine = true
   #followsCarriageReturn = false
   #hasData = false
+  /** Where in the chunk the event under way began; −1: in an earlier one. */
+  #eventAt = -1
+  readonly #template = new EventTemplate()
   isDone = false
   eventsCount = 0
 
@@ -189,7 +195,18 @@ class EventLines {
 
   push(bytes: Uint8Array): void {
     let at = 0
+    this.#eventAt = -1
     while (at < bytes.length) {
+      if (this.#isFirstLine && this.#isEmptyLine && !this.#followsCarriageReturn) {
+        const end = this.#template.endOf(bytes, at)
+        if (end > at) {
+          this.eventsCount++
+          this.#relay.eventLikeLearnt(at, end - 1)
+          at = end
+          continue
+        }
+        this.#eventAt = at
+      }
       const byte = bytes[at]!
       if (byte === LINE_FEED && this.#followsCarriageReturn) {
         this.#followsCarriageReturn = false
@@ -199,7 +216,7 @@ class EventLines {
       }
       this.#followsCarriageReturn = byte === CARRIAGE_RETURN
       if (byte === LINE_FEED || byte === CARRIAGE_RETURN) {
-        this.#endLine(at)
+        this.#endLine(bytes, at)
         at++
         continue
       }
@@ -260,10 +277,21 @@ class EventLines {
     this.#doneMatched = -1
   }
 
-  #endLine(at: number): void {
+  /** The event that ends here has been walked, and the next ones may be like it. */
+  #learn(bytes: Uint8Array, end: number): void {
+    const from = this.#eventAt
+    if (from < 0 || !this.#relay.isUsual) return
+    const text = anyTextAt(bytes, from, end)
+    if (text >= 0 && this.#template.learn(bytes, from, text, end)) this.#relay.learn()
+  }
+
+  #endLine(bytes: Uint8Array, at: number): void {
     if (this.#state === 'payload' && this.#doneMatched > 0) this.#releaseWithheld()
     if (this.#isEmptyLine) {
-      if (this.#hasData) this.eventsCount++
+      if (this.#hasData) {
+        this.eventsCount++
+        this.#learn(bytes, at + 1)
+      }
       this.#hasData = false
       this.#isFirstLine = true
       this.#members.reset()
@@ -273,6 +301,34 @@ class EventLines {
     this.#state = 'field'
     this.#fieldMatched = 0
   }
+}
+
+/** What a text may be called; what stands behind the first of these is a text, if it stands in a string. */
+const TEXT_NAMES = ['"content":', '"text":', '"delta":'].map(name => Buffer.from(name))
+const NOTHING_FOUND: MembersFound = {
+  usage: () => undefined,
+  error: () => undefined,
+  choices: () => undefined,
+  choiceEnd: () => undefined,
+  type: () => undefined,
+  id: () => undefined,
+  responseObject: () => undefined,
+}
+
+/** Where in the event `bytes[from, to)` a text begins in which nothing is looked for; −1: there is none. */
+function anyTextAt(bytes: Uint8Array, from: number, to: number): number {
+  const event = Buffer.from(bytes.buffer, bytes.byteOffset + from, to - from)
+  for (const name of TEXT_NAMES) {
+    let at = event.indexOf(name)
+    if (at < 0) continue
+    at += name.length
+    while (event[at] === 0x20) at++
+    if (event[at] !== 0x22) continue
+    const walk = new MemberTap(NOTHING_FOUND, false)
+    walk.push(event, FIELD.length, at + 1)
+    return walk.isInText ? from + at + 1 : -1
+  }
+  return -1
 }
 
 function lineEnd(bytes: Uint8Array, from: number): number {
@@ -363,6 +419,11 @@ class MemberTap {
   /** An object or list is open. */
   get isInside(): boolean {
     return this.#depth > 0
+  }
+
+  /** What comes now is in a string, and neither a name nor a value that is looked at. */
+  get isInText(): boolean {
+    return this.#isInString && (this.#depth - this.#base > 1 || this.#state === VALUE)
   }
 
   /** Forgets the object that is under way. */

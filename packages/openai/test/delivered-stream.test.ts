@@ -70,6 +70,44 @@ for (const form of ['chat', 'completions'] as const)
     t.end()
   })
 
+t.test('only a parser can tell where the text of some events is', async t => {
+  const streamOf = (...events: readonly string[]) => {
+    const stream = new DeliveredStream('chat', UNBOUNDED)
+    for (const event of events) stream.push(Buffer.from(`${event}\n\n`))
+    return stream
+  }
+  const usual = (text: string) => `data: {"choices":[{"index":0,"delta":{"content":"${text}"}}]}`
+  // A name twice, one with an escape, two lines of data, members before the list.
+  const strange = [
+    'data: {"choices":[{"index":0,"delta":{"content":"x","content":" b"}}]}',
+    'data: {"choices":[{"index":0,"delta":{"content":"x","cont\\u0065nt":" b"}}]}',
+    'data: {"choices":[{"index":0,"delta":\ndata: {"content":" b"}}]}',
+    'event: chunk\ndata: {"choices":[{"index":0,"delta":{"content":" b"}}]}',
+    'data: {"x":{"choices":[{"delta":{"content":"y"}}]},"choices":[{"index":0,"delta":{"content":" b"}}]}',
+  ]
+  for (const event of strange) {
+    t.equal(streamOf(usual('a'), event, usual(' c'), usual(' d')).read().text, 'a b c d', event)
+    t.equal(streamOf(event, event, usual(' c')).read().text, ' b b c', event)
+  }
+  t.equal(streamOf(usual('a'), 'data: {"choices":[{"index":1,"delta":{"content":"b"}}]}').unfit, 'choices')
+  t.equal(
+    streamOf(usual('a'), 'data: {"choices":[{"index":0,"delta":[{"content":"b"}]}]}').unfit,
+    'other_content',
+  )
+})
+
+t.test('events that are all different are parsed as they come, so that few of them are kept', async t => {
+  const stream = new DeliveredStream('chat', UNBOUNDED)
+  const event = (n: number) =>
+    `data: {"created":${n},"choices":[{"index":0,"delta":{"content":" ${n}"}}]}\n\n`
+  let text = ''
+  for (let n = 0; n < 500; n++) {
+    stream.push(Buffer.from(event(n)))
+    text += ` ${n}`
+  }
+  t.equal(stream.read().text, text)
+})
+
 t.test('characters that two events share are one', async t => {
   const stream = new DeliveredStream('chat', UNBOUNDED)
   for (const half of ['\\ud83d', '\\ude00'])

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { UsageTap } from '../src/index.ts'
+import { type StreamForm, UsageTap } from '../src/index.ts'
 
 function tapAll(form: 'sse' | 'json', text: string, cuts: readonly number[] = []) {
   const bytes = Buffer.from(text)
@@ -212,4 +212,91 @@ t.test('agrees with splitting and parsing the whole text, where every event is w
     .map(events => events.flat().join(''))
   const agree = fc.property(whole, text => assert.deepEqual(tapAll('sse', text), naive(text)))
   t.doesNotThrow(() => fc.assert(agree))
+})
+
+/** What stands around a text in the events of engines, and what only looks like it. */
+const AROUND = [
+  [
+    'data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"',
+    '"},"finish_reason":null}]}',
+  ],
+  ['data: {"choices":[{"index":0,"text":"', '","finish_reason":null}],"usage":null}'],
+  ['data: {"choices":[{"index":0,"text":"', '","finish_reason":"stop"}]}'],
+  ['data:{"choices": [{"index": 0, "text": "', '"}], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}'],
+  ['data: {"usage":{"text":"', '","prompt_tokens":5}}'],
+  ['data: {"error":{"content":"', '"}}'],
+  ['data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"', '"}}'],
+  ['data: {"type":"response.output_text.delta","delta":"', '"}'],
+  [
+    'data: {"type":"response.completed","response":{"object":"response","output":[{"text":"',
+    '"}],"id":"resp_1","usage":{"input_tokens":2}}}',
+  ],
+  ['data: {"a":"\\"text\\":","text":"', '","usage":{"prompt_tokens":6}}'],
+  ['event: x\ndata: {"choices":[{"text":"', '"}]}'],
+  ['data: {"choices":[{"text":"', '"}]}\ndata: {"usage":{"prompt_tokens":7}}'],
+  ['data: {"error":{},"choices":[{"index":0,"text":"', '","finish_reason":null}]}'],
+  // What looks like the beginning of a text is the end of one.
+  ['data: {"a":"b"text":"', '"","usage":{"prompt_tokens":8}}'],
+  [': "text":"', '"'],
+] as const
+const TEXTS = [
+  '',
+  ' two',
+  'finish_reason',
+  'usage',
+  '\\"',
+  '\\\\',
+  '\\',
+  '"',
+  '\n',
+  '\r',
+  '\\\n',
+  '{',
+  ']}',
+  'é',
+  '[DONE]',
+]
+const likeEvents = fc
+  .array(
+    fc.record({
+      around: fc.constantFrom(...AROUND),
+      texts: fc.array(fc.constantFrom(...TEXTS), { minLength: 1, maxLength: 5 }),
+      end: fc.constantFrom('\n\n', '\n\n', '\n\n', '\r\n\r\n', '\r\r', '\n'),
+    }),
+    { maxLength: 6 },
+  )
+  .map(groups =>
+    groups
+      .flatMap(({ around: [before, behind], texts, end }) => texts.map(text => before + text + behind + end))
+      .join(''),
+  )
+
+t.test('events that are like the one before say what they say byte by byte', async t => {
+  const forms = (['absent', 'null'] as const).map(usage => ({
+    sendsUsage: false,
+    usage,
+    lastMembers: ['id'],
+  }))
+  const tapped = (form: StreamForm, pieces: readonly Uint8Array[]) => {
+    const events: string[] = []
+    const observe = (event: Uint8Array): void => void events.push(Buffer.from(event).toString('latin1'))
+    const tap = new UsageTap('sse', { mendsTo: form, observe })
+    const passed = pieces.map(piece => Buffer.from(tap.push(piece)).toString('latin1')).join('')
+    const { hasObject, hasEvent, hasOutput, hasBytes } = tap
+    const rest = Buffer.from(tap.takeRest()).toString('latin1')
+    return { events, passed, rest, report: tap.finish(), hasObject, hasEvent, hasOutput, hasBytes }
+  }
+  const cuts = fc.array(fc.nat(), { maxLength: 3 })
+  const agree = fc.property(likeEvents, cuts, fc.constantFrom(...forms), (text, cuts, form) => {
+    const bytes = Buffer.from(text)
+    const expected = tapped(
+      form,
+      Array.from(bytes, byte => Uint8Array.of(byte)),
+    )
+    assert.deepEqual(tapped(form, [bytes]), expected)
+    const places = [0, ...cuts.map(cut => cut % (bytes.length + 1)).sort((a, b) => a - b), bytes.length]
+    const pieces = places.slice(1).map((to, i) => bytes.subarray(places[i]!, to))
+    assert.deepEqual(tapped(form, pieces), expected, 'cut')
+  })
+  t.doesNotThrow(() => fc.assert(agree, { numRuns: 2000 }))
 })
