@@ -17,7 +17,7 @@ import { type Clock, type SimulatedClock, seededRandom, silentLog } from '@homin
 import { type FleetMessage, parseWorkerSpec } from '@homing/fleet'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts, type Trust } from '@homing/index'
 import { Metrics, serviceProcessMetrics } from '@homing/metrics'
-import { separatedPrompt } from '@homing/placement'
+import { separatedPrompt } from '@homing/placement/separated-prompt'
 import { decodeKvBatch, parseSnapshotReply, SALT, snapshotRequestFrames } from '@homing/protocol'
 import { PolledSidecar, Republisher, Sidecar } from '@homing/publisher'
 import { transportCapability } from '@homing/transport'

@@ -13,7 +13,8 @@ import {
   namespaceSeed,
 } from '@homing/blocks'
 import { type BodyFields, bodyFields } from '@homing/http'
-import { type MoeQuery, type RequestTracking, type RoutingRequest, separatedPrompt } from '@homing/placement'
+import type { MoeQuery, RequestTracking, RoutingRequest } from '@homing/placement'
+import { separatedPrompt } from '@homing/placement/separated-prompt'
 import { ADAPTER, SALT } from '@homing/protocol'
 import type { SelectionOverride } from '@homing/selection'
 import { checkTaint, type Partition, partitionOf, selectionIdOf, TOKENS_MAX, textsOf } from './requests.ts'

@@ -41,7 +41,7 @@ import {
   spliceMember,
   usageEdit,
 } from '@homing/openai'
-import { separatedPrompt, unknownPromptWith } from '@homing/placement'
+import { separatedPrompt, unknownPromptWith } from '@homing/placement/separated-prompt'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import {
   CACHE_MARK,

@@ -64,7 +64,6 @@ export {
   type RequestLeg,
   type RoutingRequest,
 } from './routing-request.ts'
-export { separatedPrompt, unknownPromptWith } from './separated-prompt.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'
 export { type HealthStatus, type WorkerFault, WorkerHealth } from './worker-health.ts'
 export { decisionOf, writeReceipt } from './write-receipt.ts'

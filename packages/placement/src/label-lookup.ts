@@ -58,6 +58,11 @@ export class LabelLookup {
     this.#shards = shards
   }
 
+  /** False: no label that a shard has now is of use for this request. */
+  concerns({ moeQuery }: Pick<LabelRequest, 'moeQuery'>): boolean {
+    return (moeQuery !== undefined && this.reader.hasExperts) || this.reader.hasPooled
+  }
+
   /**
    * `held`: leading blocks that each candidate holds, by its events. `credited`: these and those that it is
    * guessed to hold. `blocksMax`: of the prompt, that can be of use. Undefined: labels say nothing of this

@@ -151,7 +151,7 @@ export class OverlapLookup {
     overlaps: OpenOverlaps,
     count: number,
   ): Overlaps {
-    if (request.textBlocksReason !== undefined) return overlaps
+    if (request.textBlocksReason !== undefined || !this.#labels.concerns(request)) return overlaps
     // A guess says nothing of experts.
     const { blocks, guessedBlocks } = overlaps
     const held = guessedBlocks.some(guessed => guessed > 0)

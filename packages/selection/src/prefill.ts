@@ -36,18 +36,39 @@ export function fillPrefill(
   let newTokensMin = promptTokens
   for (let i = 0; i < count; i++) {
     const overlap = Math.min(overlapBlocks[i]!, promptBlocks)
-    const held = isComputed ? promptTokens : overlap * creditFactors[i]! * blockSizeTokens
-    const credited = bonusBlocks === undefined ? held : held + bonusBlocks[i]! * blockSizeTokens
+    const credited = isComputed ? promptTokens : overlap * creditFactors[i]! * blockSizeTokens
     const newTokens = Math.max(least, promptTokens - credited)
     terms.overlapBlocks[i] = overlap
     newTokensMin = Math.min(newTokensMin, newTokens)
     terms.newTokens[i] = newTokens
-    const queued = activePrefillTokens[i]!
-    const beyond = bonusBlocks === undefined ? 0 : Math.min(queued, Math.max(0, credited - promptTokens))
-    terms.prefillTokens[i] = queued - beyond + newTokens
+    terms.prefillTokens[i] = activePrefillTokens[i]! + newTokens
   }
   terms.newTokensMin = newTokensMin
   if (!isPlain) creditByDevice(candidates, request, overlapCredit, creditDecay, least, terms)
+  else if (bonusBlocks !== undefined) addBonus(candidates, bonusBlocks, request, isComputed, least, terms)
+}
+
+/** A loop of its own: most requests have no bonus, and are not to pay for one. */
+function addBonus(
+  { count, creditFactors, activePrefillTokens }: Candidates,
+  bonusBlocks: ArrayLike<number>,
+  { promptTokens, blockSizeTokens }: SelectionRequest,
+  isComputed: boolean,
+  least: number,
+  terms: ChoiceTerms,
+): void {
+  let newTokensMin = promptTokens
+  for (let i = 0; i < count; i++) {
+    const held = isComputed ? promptTokens : terms.overlapBlocks[i]! * creditFactors[i]! * blockSizeTokens
+    const credited = held + bonusBlocks[i]! * blockSizeTokens
+    const newTokens = Math.max(least, promptTokens - credited)
+    const queued = activePrefillTokens[i]!
+    const beyond = Math.min(queued, Math.max(0, credited - promptTokens))
+    newTokensMin = Math.min(newTokensMin, newTokens)
+    terms.newTokens[i] = newTokens
+    terms.prefillTokens[i] = queued - beyond + newTokens
+  }
+  terms.newTokensMin = newTokensMin
 }
 
 function creditByDevice(
