@@ -470,11 +470,21 @@ class Listener implements FollowerEffects {
     return true
   }
 
+  hasBase(): boolean {
+    return this.keySnapshots.base !== undefined
+  }
+
   restoreBase(): boolean {
     const { indexer, workerSlot } = this.#args
-    const image = this.keySnapshots.takeBase()
-    if (image === undefined) return false
-    return indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) === 'ok'
+    const image = this.keySnapshots.base
+    if (image === undefined) return true
+    if (indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) !== 'ok') return false
+    this.keySnapshots.dropBase()
+    return true
+  }
+
+  dropBase(): void {
+    this.keySnapshots.dropBase()
   }
 
   checkpointSettled(refusal: string | undefined): void {
