@@ -452,7 +452,10 @@ class Listener implements FollowerEffects {
     // First, so that a refusal repeats the whole batch.
     if (!this.#evictions.tell(events)) return false
     if (log.isLevelEnabled('trace')) log.trace({ key, ...countsOf(events) }, 'KV events applied')
-    return indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok'
+    if (indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) !== 'ok')
+      return false
+    this.#evictions.reset()
+    return true
   }
 
   clear(isParted: boolean): boolean {
