@@ -24,7 +24,14 @@
  * chain, at most `saltedBlocksMax`; beyond it the salted chains lose their children, never their salt.
  */
 
-import { DEFAULT_SEED, hashLocals, NOBODYS_SEED, namespaceSeed, type Seed } from '@homing/blocks'
+import {
+  DEFAULT_SEED,
+  hashLocals,
+  NOBODYS_SEED,
+  namespaceSeed,
+  type Seed,
+  writeStoreLocals,
+} from '@homing/blocks'
 import {
   type BlockIndex,
   createLabelMemory,
@@ -61,7 +68,6 @@ import type { LayerSlots } from './layer-slots.ts'
 import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 import { LAYER_OF_TIER, SlotBlocks, withoutLayers } from './slot-blocks.ts'
-import { writeStoreLocals } from './store-locals.ts'
 
 /** The result of a batch of events. */
 export interface ApplyReport {
