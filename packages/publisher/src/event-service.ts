@@ -266,13 +266,13 @@ export class EventService {
     const { publisherId } = this.#options
     const taken = shared.take(form)
     try {
-      const { parts, nextSequence, isWhole, mayBeStale } = taken
+      const { parts, nextSequence, isWhole, mayBeStale, offersHashes } = taken
       for (let part = 0; part < parts; part++) {
         if (form === 'hashes' && part > 0 && part % BURST_HASHED_PARTS_MAX === 0) yield BURST_END
         const payload = taken.part(part)
         if (payload === undefined) return
-        const known = { publisherId, nextSequence, isWhole, mayBeStale }
-        yield encodeSnapshotReply({ ...known, part, parts, form, offersHashes: true }, payload)
+        const known = { publisherId, nextSequence, isWhole, mayBeStale, offersHashes }
+        yield encodeSnapshotReply({ ...known, part, parts, form }, payload)
       }
     } finally {
       taken.release()

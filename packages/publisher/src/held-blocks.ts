@@ -110,6 +110,8 @@ export interface FrozenBlocks {
   readonly isWhole: boolean
   /** A removal may have been among what could not be read. */
   readonly mayBeStale: boolean
+  /** In the form `hashes` some blocks go by their hashes; else that form is of no use. */
+  readonly offersHashes: boolean
   /** Tokens of entry i in its store; 0 for a placeholder. */
   tokensAt(index: number, form?: SnapshotForm): number
   /**
@@ -230,6 +232,7 @@ export class HeldBlocks implements RemovableBlocks {
       size: entries.length,
       isWhole: this.#isWhole,
       mayBeStale: this.#mayBeStale,
+      offersHashes: entries.some(isHashed),
       tokensAt: (index, form) => {
         const block = entries[index]!
         return form === 'hashes' && isHashed(block) ? 0 : tokensOf(block)

@@ -15,7 +15,7 @@ import type { SnapshotForm, SnapshotHeader } from '@homing/protocol'
 
 /** A snapshot as it is sent: all parts are of the moment when it was taken. */
 export interface Snapshot
-  extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'mayBeStale' | 'parts' | 'form'> {
+  extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'mayBeStale' | 'parts' | 'form' | 'offersHashes'> {
   /** The payload of a part, 0 … parts − 1; asked for when it is sent. */
   part(index: number): Uint8Array
   /** No part is asked for any more. Idempotent. */
@@ -75,6 +75,7 @@ export class SharedSnapshots {
       nextSequence: open.snapshot.nextSequence,
       isWhole: open.snapshot.isWhole,
       mayBeStale: open.snapshot.mayBeStale,
+      offersHashes: open.snapshot.offersHashes,
       parts: open.snapshot.parts,
       part: index => partOf(open, index),
       release: () => {

@@ -40,6 +40,6 @@ export function snapshotOf(
     const events = [...frozen.runs(starts[index]!, to, DUMP_EVENT_BLOCKS_MAX, form)]
     return encodeKvBatch({ ...batch, events }, 'vllm-map')
   }
-  const { isWhole, mayBeStale, release } = frozen
-  return { form, nextSequence, isWhole, mayBeStale, parts: starts.length, part, release }
+  const { isWhole, mayBeStale, offersHashes, release } = frozen
+  return { form, nextSequence, isWhole, mayBeStale, offersHashes, parts: starts.length, part, release }
 }

@@ -106,6 +106,7 @@ t.test('however many peers ask at however many states, a few snapshots are open'
         nextSequence: sequence,
         isWhole: true,
         mayBeStale: false,
+        offersHashes: true,
         parts: 2,
         part: () => new Uint8Array(8),
         release: () => void open--,
