@@ -62,7 +62,7 @@ export interface EventServiceOptions {
   /** What a replay from `start` on repeats; undefined: the request gets no answer. */
   readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined
   /** Undefined: requests for snapshots get no answer, as from an engine. */
-  readonly snapshot: ((form: SnapshotForm) => Snapshot) | undefined
+  readonly snapshot: (() => Snapshot) | undefined
   /** Number of the batch that is published next; with `snapshot`. */
   readonly nextSequence?: () => number
   /** Is told of peers that do not read, at most once per UNREAD_LOG_MS. */
