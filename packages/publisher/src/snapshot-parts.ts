@@ -4,7 +4,7 @@
  */
 
 import { encodeKvBatch, type KvBatch, type SnapshotForm } from '@homing/protocol'
-import type { FrozenBlocks } from './held-blocks.ts'
+import type { FrozenBlocks } from './frozen-blocks.ts'
 import { DUMP_EVENT_BLOCKS_MAX, type LocalIndexer } from './local-indexer.ts'
 import type { Snapshot, SnapshotParts } from './shared-snapshots.ts'
 
