@@ -3,8 +3,7 @@
  * from a thousand files spends most of its start on finding and opening them.
  *
  *   entry    a file that something names by its path, and which stays where it is: an export or a command of
- *   the
- *            package, a module that defines an actor, a program of a thread
+ *            the package, a module that defines an actor, a program of a thread
  *   chunk    chunks/NAME-HASH.js: what several entries share. Each module is in one file only, so its state
  *            exists once
  *

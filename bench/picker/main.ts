@@ -9,9 +9,8 @@
  * Loop       closed, `concurrency` at a time; the arms take turns in `rounds` rounds.
  * Checked    each answer is whole, and each decision names an engine; at the end nothing is booked.
  * Read it    cpu is that of the router's process, all its threads, a request. ratio is picker to router
- * within
- *            a run: the target is 1.2. added is the time from the last frame of a request until Envoy is told
- *            where it goes, one request at a time: its p99 is to be 3 ms at most on an idle machine.
+ *            within a run: the target is 1.2. added is the time from the last frame of a request until Envoy
+ *            is told where it goes, one request at a time: its p99 is to be 3 ms at most on an idle machine.
  */
 
 import assert from 'node:assert/strict'

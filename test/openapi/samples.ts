@@ -1,5 +1,6 @@
 /** Answers of real routers in many states, by route. */
 
+import { createPublisher, type StoredBlock } from '@homing/publisher'
 import {
   freeReplicaPorts,
   RouterClient,
@@ -28,6 +29,9 @@ const LOOKED_AT = [
   '/ready',
   '/v1/models',
 ]
+
+const BLOCK = 16
+const TOKENS = Array.from({ length: 6 * BLOCK }, (_, i) => 40 + i)
 
 /** Queries a fleet with known prompts, one whose engines publish no events, and routers with replica sync. */
 export async function collectSamples(
@@ -126,6 +130,8 @@ export async function collectSamples(
     await fleet.stop()
   }
 
+  await withLabels(client => get(client, '/v1/router/dump_events', '/v1/router/dump_events'))
+
   const plain = await startEngines([{ speed: 1, profile: 'h100-8b', blocks: 400 }, { speed: 1 }])
   const plane = await freeReplicaPorts(2)
   const routers = [0, 1].map(i =>
@@ -159,5 +165,45 @@ export async function collectSamples(
   } finally {
     for (const router of routers) await (await router).stop(0)
     await plain.stop()
+  }
+}
+
+/** A router whose worker says of its blocks which experts they are of, and which are in pools. */
+async function withLabels(look: (client: RouterClient) => Promise<void>): Promise<void> {
+  const { engines, stop } = await startEngines([{ publishesEvents: false, blockSizeTokens: BLOCK }])
+  const ends: (() => unknown)[] = [stop]
+  try {
+    const sockets = { eventsEndpoint: 'tcp://127.0.0.1:0', replayEndpoint: 'tcp://127.0.0.1:0' }
+    const publisher = await createPublisher({ ...sockets, blockSizeTokens: BLOCK })
+    ends.push(() => publisher.close())
+    const expert = { layerId: 3, expertId: 1 }
+    const pooled = { state: 'cxl_pooled', poolId: 1, accessibleWorkers: [11n] } as const
+    const labels: readonly Pick<StoredBlock, 'moeMetadata' | 'cxlMetadata'>[] = [
+      { moeMetadata: expert, cxlMetadata: { state: 'local_gpu' } },
+      { moeMetadata: { ...expert, expertGroup: 2 }, cxlMetadata: pooled },
+      { cxlMetadata: pooled },
+      { moeMetadata: { ...expert, expertGroup: 2 }, cxlMetadata: pooled },
+      { cxlMetadata: pooled },
+      { moeMetadata: expert, cxlMetadata: { ...pooled, poolId: 2 } },
+    ]
+    const blocks = labels.map((label, i) => ({
+      ...{ hash: BigInt(i + 1), tokens: TOKENS.slice(i * BLOCK, (i + 1) * BLOCK) },
+      ...label,
+    }))
+    publisher.stored(undefined, blocks)
+    // These are in pools alone from now on.
+    publisher.removed([6n, 5n, 4n])
+    const [events, replay] = [publisher.endpoint, publisher.replayEndpoint].map(at => at?.split(':').at(-1))
+    const url = `${engines[0]!.url}?events=${events}&replay=${replay}&block_size=${BLOCK}`
+    const router = await startTestRouter([url], [])
+    ends.push(() => router.stop(0))
+    const client = new RouterClient(router.url)
+    await until('its labels are known', async () => {
+      const { text } = await client.send('/v1/router/dump_events')
+      return text.includes('moe_metadata') && text.includes('cxl_state_transition') ? true : undefined
+    })
+    await look(client)
+  } finally {
+    for (const end of ends.reverse()) await end()
   }
 }

@@ -16,6 +16,7 @@ interface Said {
   readonly role: 'user' | 'assistant'
   readonly text: string
 }
+
 interface Told {
   readonly text: string
   readonly promptTokens: number

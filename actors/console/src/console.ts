@@ -38,7 +38,7 @@ import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
 import type { ConsoleMessage, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
 import { processMetrics } from './metrics/process-metrics.ts'
-import { openMetricsDoor } from './metrics-door.ts'
+import { AT_METRICS_PORT, openMetricsDoor } from './metrics-door.ts'
 import { OpenDump } from './open-dump.ts'
 import { Operations } from './operations.ts'
 import { OPERATOR_ROUTES, type OperatorRoute } from './operator-routes.ts'
@@ -143,7 +143,7 @@ class Console {
     this.#http = http
     this.openDump = new OpenDump(clock)
     this.#room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
-    this.#metricsRoom = new ViewRoom({ openMax: args.openOperatorRequestsMax })
+    this.#metricsRoom = new ViewRoom({ what: AT_METRICS_PORT, openMax: args.openOperatorRequestsMax })
     this.#operations = new Operations({
       args,
       system,

@@ -19,6 +19,9 @@ import type { ConsoleArgs } from './console-args.ts'
 import type { OperatorRequest } from './messages.ts'
 import type { CountedMessage } from './own-door.ts'
 
+/** What it answers, as errors and metrics name it. */
+export const AT_METRICS_PORT = 'requests at --metrics-port'
+
 const HINT = 'this port serves /metrics, /health and /live alone'
 
 const ROUTES = new RouteTable([

@@ -42,6 +42,7 @@ import { gatewayMetrics } from './metrics/gateway-metrics.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
 import { collectTransport } from './metrics/transport-metrics.ts'
 import { collectTurns } from './metrics/turn-metrics.ts'
+import { AT_METRICS_PORT } from './metrics-door.ts'
 import type { OpenDump } from './open-dump.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { PageAnswers } from './page/page-answers.ts'
@@ -181,7 +182,7 @@ export class Operations {
       if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, prefix, room, what))
     }
     collectRoom(parts.room, 'homing_operator', 'operator requests')
-    collectRoom(parts.metricsRoom, 'homing_metrics_port', 'requests at --metrics-port')
+    collectRoom(parts.metricsRoom, 'homing_metrics_port', AT_METRICS_PORT)
     collectTurns(this.#metrics, { dump: openDump.turns, route: this.#explains })
   }
 

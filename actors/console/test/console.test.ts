@@ -294,6 +294,25 @@ t.test('a port for metrics has a room of its own, which is counted', async t => 
   await Promise.all(atAdmin)
 })
 
+t.test('a scrape too many at a port for metrics is told of its own bound', async t => {
+  const { system, ref, gateway, client } = start(t, { metricsPort: PORT + 1 })
+  ref.tell({ type: 'gateways', gateways: [gateway] })
+  await ref.ask({ type: 'metricsAddress' }, ASK)
+  const origin = `http://${HOST}:${PORT + 1}`
+  const scrapes = Array.from({ length: 9 }, () =>
+    client.http.fetch({ origin, method: 'GET', path: '/metrics' }, { timeoutMs: 30_000 }),
+  )
+  await system.advance('2s')
+  const refused = (await Promise.all(scrapes)).filter(({ status }) => status === 503)
+  t.equal(refused.length, 1)
+  const text = new TextDecoder().decode(refused[0]!.body)
+  t.match(
+    text,
+    /cannot answer another request: 8 requests for metrics and health are open; ask again in a second/,
+  )
+  t.notMatch(text, /operator/)
+})
+
 t.test('without --admin-port, the room of a port for metrics is counted all the same', async t => {
   const { system, ref, gateway, client } = start(t, { metricsPort: PORT + 1 })
   ref.tell({ type: 'gateways', gateways: [gateway] })

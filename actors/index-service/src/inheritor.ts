@@ -35,9 +35,8 @@ import {
   type EventSourceMessage,
   type IndexerMessage,
   LayerSlots,
-  writeStoreLocals,
 } from '@homing/actors/indexer'
-import { namespaceSeed } from '@homing/blocks'
+import { namespaceSeed, writeStoreLocals } from '@homing/blocks'
 import { KeyDumps } from '@homing/fleet'
 import { BlockIndex, clearLabelMemory, type IndexMemory, type LabelMemory } from '@homing/index'
 import {

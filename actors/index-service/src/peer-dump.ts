@@ -12,9 +12,8 @@
  *            pools that they do not hold themselves. Event ids count from 0 in every partition: the format
  *            requires them, and they have no other meaning.
  * Read       leniently: unknown fields are ignored; blocks of tiers other than the device are left out, and
- * so
- *            are labels and transitions that cannot be used (dump-labels.ts). One event whose blocks cannot
- *            be read fails the whole dump, and no part of it is used.
+ *            so are labels and transitions that cannot be used (dump-labels.ts). One event whose blocks
+ *            cannot be read fails the whole dump, and no part of it is used.
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 

@@ -4,11 +4,10 @@
  */
 
 import { looksLikeKey } from '@homing/base'
-import { BodyFields } from '@homing/http'
+import { BodyFields, readMoeQuery } from '@homing/http'
 import type { MoeQuery } from '@homing/placement'
 import { faultOfEndpoint, isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
-import { readMoeQuery } from './moe-query-field.ts'
 
 /** A model and a routing group: what has an index of its own, and one block size. */
 export interface Partition {

@@ -8,9 +8,8 @@
  *   R2  Tokens are hashed here, in the namespace of their chain (adapter and cache salt); engine hashes are
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
- *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
- *       hashes of salted chains are kept per slot until they are removed. Stores by local hashes are skipped
- *       there: these are without a salt, and prompts that have none would find the blocks.
+ *   R3  Blocks below the first one of a chain inherit its salt (block-salts.ts). Stores by local hashes are
+ *       skipped in salted chains: these are without a salt, and prompts that have none would find the blocks.
  *   R4  Not every event names the separator that distinguishes a chain from others with the same tokens. A
  *       chain and the blocks below it are credited to no worker key if the chain begins like a prompt that
  *       was sent with a separator, and its event does not say that it has none (namespaced-beginnings.ts).
@@ -21,10 +20,17 @@
  *   R6  A parent may be on any tier: the device evicts blocks that the host keeps. A clear clears all tiers.
  *
  * Cost: one hash per block, and that of the index. Memory: per slot, one entry per block of a salted
- * chain, at most `saltedBlocksMax`; beyond it the salted chains lose their children, never their salt.
+ * chain, within a bound.
  */
 
-import { DEFAULT_SEED, hashLocals, NOBODYS_SEED, namespaceSeed, type Seed } from '@homing/blocks'
+import {
+  DEFAULT_SEED,
+  hashLocals,
+  NOBODYS_SEED,
+  namespaceSeed,
+  type Seed,
+  writeStoreLocals,
+} from '@homing/blocks'
 import {
   type BlockIndex,
   createLabelMemory,
@@ -55,13 +61,13 @@ import {
   SALT,
   type SeparatedPrompt,
 } from '@homing/protocol'
+import { BlockSalts, type Salt } from './block-salts.ts'
 import { EventLabels } from './event-labels.ts'
 import { OTHER_LIFE, TWINS, unknownText } from './lacking-texts.ts'
 import type { LayerSlots } from './layer-slots.ts'
 import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 import { LAYER_OF_TIER, SlotBlocks, withoutLayers } from './slot-blocks.ts'
-import { writeStoreLocals } from './store-locals.ts'
 
 /** The result of a batch of events. */
 export interface ApplyReport {
@@ -87,16 +93,13 @@ export interface Resync {
 
 const LOWER_LAYERS = [LAYER_OF_TIER.host, LAYER_OF_TIER.disk, LAYER_OF_TIER.external]
 
-const SALTED_BLOCKS_MAX = 1 << 17
 const SEEDS_MAX = 4096
+
 /** What is known of a worker slot since it was opened. */
 interface Slot {
   readonly reading: CacheReading
   blockSizeTokens: number | undefined
-  /**
-   * Engine hash of each block of a salted chain -> its salt; null: the chain is credited to no worker key.
-   */
-  readonly salts: Map<bigint, string | null>
+  readonly salts: BlockSalts
   /** Separators that some event has named. An engine that names one once always names it. */
   told: number
   /** Separators that the chain of some event may have, though the event names none. */
@@ -352,11 +355,7 @@ export class EventApplier {
     if (blocks === undefined) return undefined
     return {
       blockSizeTokens: slot.blockSizeTokens,
-      salts: [...slot.salts].map(([key, salt]) => [
-        Number(BigInt.asIntN(32, key)),
-        Number(key >> 32n) | 0,
-        salt,
-      ]),
+      salts: slot.salts.image(),
       reading: slot.reading.record(),
       ...blocks,
       labels: this.labels.image(workerSlot),
@@ -368,7 +367,7 @@ export class EventApplier {
     const slot = this.#slots.get(workerSlot)
     if (slot === undefined) throw new Error(`worker slot ${workerSlot} is not open`)
     slot.blockSizeTokens = image.blockSizeTokens
-    for (const [low, high, salt] of image.salts) slot.salts.set(keyOf(low, high), salt)
+    slot.salts.load(image.salts)
     slot.reading.learn(image.reading)
     const layers = new Set<number>()
     for (let i = 1; i < image.held.length; i += HELD_WORDS) layers.add(image.held[i]!)
@@ -440,14 +439,14 @@ export class EventApplier {
     const outcome = this.#index.store(layerSlot, parent, hashes, this.#locals, count, copies, others)
     if (layer === DEVICE_LAYER) slot.repeatedBlocks += this.#index.duplicateStores - repeated
     if (this.labels.concerns(workerSlot, event)) this.labels.stored(workerSlot, event, this.#locals, true)
-    keepSalts(slot, hashes, salt)
+    slot.salts.keep(hashes, salt)
     this.#applied.stored++
     if (salt === null) this.#unclear++
     return outcome === 'overflow' ? 'overflow' : 'applied'
   }
 
   /** Local hashes of its blocks, into `#locals`. */
-  #hash(event: KvStored, salt: string | null): void {
+  #hash(event: KvStored, salt: Salt): void {
     const { hashes, loraName } = event
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
     writeStoreLocals(event, this.#seed(loraName ?? '', salt ?? ''), this.#locals)
@@ -464,7 +463,7 @@ export class EventApplier {
     const salt = this.#saltOf(workerSlot, slot, event, ALL_SEPARATORS & ~(event.tells | slot.told))
     this.#hash(event, salt)
     this.labels.stored(workerSlot, event, this.#locals, false)
-    keepSalts(slot, hashes, salt)
+    slot.salts.keep(hashes, salt)
     return true
   }
 
@@ -476,15 +475,9 @@ export class EventApplier {
     if (fault !== undefined) return fault
     this.#applied.removed++
     this.labels.removed(workerSlot, event.hashes)
-    if (slot.salts.size === 0) return 'applied'
-    const { hashes } = event
-    const tiers = HELD_TIERS.map(tier => this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]))
-    for (let i = 0; i < hashes.length; i += 2) {
-      const key = keyOf(hashes[i]!, hashes[i + 1]!)
-      if (!slot.salts.has(key)) continue
-      const hash = hashes.subarray(i, i + 2)
-      if (!tiers.some(tier => this.#index.has(tier, hash))) slot.salts.delete(key)
-    }
+    slot.salts.removed(event.hashes, hash =>
+      HELD_TIERS.some(tier => this.#index.has(this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]), hash)),
+    )
     return 'applied'
   }
 
@@ -521,9 +514,9 @@ export class EventApplier {
    * The salt of the chain, named by this event or by a block above. '': no salt; null: the chain is credited
    * to no worker key.
    */
-  #saltOf(workerSlot: number, slot: Slot, event: KvStored, untold: number): string | null {
+  #saltOf(workerSlot: number, slot: Slot, event: KvStored, untold: number): Salt {
     const { parent, hashes, tokens, cacheSalt, loraName } = event
-    if (parent !== undefined) return cacheSalt === undefined ? saltAt(slot, parent) : cacheSalt
+    if (parent !== undefined) return cacheSalt === undefined ? slot.salts.of(parent) : cacheSalt
     const separated = untold === 0 ? undefined : this.#separated.get(workerSlot)
     if (separated !== undefined) {
       slot.unknownSeparators |= separated.unknownOf(untold)
@@ -532,7 +525,7 @@ export class EventApplier {
     if (cacheSalt !== undefined) return cacheSalt
     if (untold === 0) return ''
     // A block already known under this engine hash is the same block, with the same salt.
-    const known = saltAt(slot, hashes)
+    const known = slot.salts.of(hashes)
     return known === null || (untold & SALT) !== 0 ? known : ''
   }
 
@@ -557,7 +550,7 @@ function newSlot(): Slot {
   return {
     reading: new CacheReading(),
     blockSizeTokens: undefined,
-    salts: new Map(),
+    salts: new BlockSalts(),
     told: 0,
     untold: 0,
     unknownSeparators: 0,
@@ -573,29 +566,4 @@ function newSlot(): Slot {
 /** The separators that the event names. */
 function separatorsOf({ cacheSalt, loraName, loraId }: KvStored): number {
   return (cacheSalt === undefined ? 0 : SALT) | ((loraName ?? loraId) === undefined ? 0 : ADAPTER)
-}
-
-/**
- * Stores the salt of these blocks. A chain without salt needs no entries, and old entries of its hashes go.
- */
-function keepSalts(slot: Slot, hashes: Int32Array, salt: string | null): void {
-  const { salts } = slot
-  if (salt === '') {
-    if (salts.size === 0) return
-    for (let i = 0; i < hashes.length; i += 2) salts.delete(keyOf(hashes[i]!, hashes[i + 1]!))
-    return
-  }
-  for (let i = 0; i < hashes.length && salts.size < SALTED_BLOCKS_MAX; i += 2) {
-    salts.set(keyOf(hashes[i]!, hashes[i + 1]!), salt)
-  }
-}
-
-/** Salt of the block with the first of these hashes; '' if unknown. */
-function saltAt({ salts }: Slot, hashes: Int32Array): string | null {
-  const salt = salts.size === 0 ? undefined : salts.get(keyOf(hashes[0]!, hashes[1]!))
-  return salt === undefined ? '' : salt
-}
-
-function keyOf(low: number, high: number): bigint {
-  return (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0)
 }

@@ -14,4 +14,3 @@ export type {
   ShardResetMessage,
   ShardStatus,
 } from './messages.ts'
-export { writeStoreLocals } from './store-locals.ts'

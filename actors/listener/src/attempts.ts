@@ -237,22 +237,18 @@ export class Attempts {
     this.checkFailed()
     if (applied > 0) this.#fruitless = 0
     else if (!wasRefused) this.#fruitless++
-    if (this.#isSpent) return 'giveUp'
+    if (this.isSpent) return 'giveUp'
     return applied > 0 ? 'again' : 'pause'
   }
 
   /** The attempt brought nothing that could be used. */
   currentFailed(): 'pause' | 'giveUp' {
     this.#fruitless++
-    return this.#isSpent ? 'giveUp' : 'pause'
+    return this.isSpent ? 'giveUp' : 'pause'
   }
 
-  /** The next attempt asks for the same in another form. It counts as any other one (I2). */
-  turned(): 'again' | 'giveUp' {
-    return this.#isSpent ? 'giveUp' : 'again'
-  }
-
-  get #isSpent(): boolean {
+  /** No further attempt may begin (I2). */
+  get isSpent(): boolean {
     const { replayAttemptsMax, replayAttemptsTotalMax } = this.#limits
     return this.#fruitless >= replayAttemptsMax || this.#total >= replayAttemptsTotalMax
   }

@@ -7,7 +7,8 @@
  * Invariants
  *   I1  Between two clears the batches applied have sequences s, s + 1, …; none twice, none left out.
  *   I2  It has a beginning only while s is 0, or the cache was cleared since s.
- *   I3  Nothing is applied before the indexer has taken a pending clear.
+ *   I3  Nothing is applied before the indexer has taken a pending clear, and then what the history begins
+ *       with.
  *   I4  `epoch` grows with every clear, and whenever predictions made from it must stop counting.
  *
  * A batch that cannot be decoded counts as applied: its engine would send the same again. `missing` reports
@@ -43,11 +44,12 @@ export interface HistoryEffects {
    * Hands on the content of the offered checkpoint, after a clear. False: refused, nothing was taken.
    */
   restore(): boolean
-  /**
-   * Hands on what is known of the cache before a history that begins in the middle, after a clear. False:
-   * nothing is, or it was refused.
-   */
+  /** Whether anything is known of the cache before a history that begins in the middle. */
+  hasBase(): boolean
+  /** Hands that on, after a clear. False: refused, to be tried again. */
   restoreBase(): boolean
+  /** Forgets it: a history has begun without it, or the engine has restarted since. */
+  dropBase(): void
 }
 
 /** `unknown`: the cache held older blocks that no batch told of. Else it was empty at the beginning. */
@@ -96,6 +98,8 @@ export class History implements Extent, HistoryView {
   /** Why the last clear was, or is to be. */
   #isParted = false
   #owesClear = false
+  /** The indexer refused what the history begins with. */
+  #owesBase = false
   #epoch = 0
   #expected: number | undefined
   #firstSequence = 0
@@ -194,6 +198,7 @@ export class History implements Extent, HistoryView {
     this.#lacks = undefined
     this.#unproven.clear()
     this.#reason = reason
+    this.#owesBase = false
     this.#parts.life.forgetApplied()
     this.#isParted = isParted
     this.tryClear()
@@ -208,18 +213,22 @@ export class History implements Extent, HistoryView {
   begin(sequence: number, source: BatchSource): void {
     const isWhole = sequence === 0 && !this.#parts.snapshots.isOffered
     const why = this.#whyNotWhole(sequence, source)
-    const hasBase = !isWhole && source === 'replay' && !this.#owesClear && this.#effects.restoreBase()
+    const hasBase = !isWhole && source === 'replay' && this.#effects.hasBase()
     this.#beginAt(
       sequence,
       isWhole,
       hasBase ? `${why}; what was before is of a snapshot that nothing proves` : why,
     )
     this.#parts.life.begin(sequence, source)
+    this.#owesBase = hasBase
+    if (hasBase) this.#tryOwed()
+    else this.dropBase()
   }
 
   /** Begins after a snapshot that was applied. */
   beginBehindSnapshot(nextSequence: number, isWhole: boolean): void {
     this.#beginAt(nextSequence, isWhole, 'the publisher beside the engine has not seen its whole history')
+    this.dropBase()
     this.#lastSequence = nextSequence - 1
     this.#parts.life.begin(nextSequence, 'replay')
   }
@@ -230,7 +239,8 @@ export class History implements Extent, HistoryView {
    */
   restore(point: HistoryPoint, payload: Uint8Array, repeated: ReadonlySet<number>): boolean {
     const { nextSequence, fingerprints, isWhole, wasCleared, gapReason } = point
-    if ((this.#owesClear && !this.tryClear()) || !this.#effects.restore()) return false
+    if (!this.#tryOwed() || !this.#effects.restore()) return false
+    this.dropBase()
     this.#expected = nextSequence
     this.#firstSequence = nextSequence - 1
     this.#lastSequence = nextSequence - 1
@@ -241,6 +251,11 @@ export class History implements Extent, HistoryView {
       if (!repeated.has(sequence)) this.#unproven.add(sequence)
     this.#parts.life.takenOver(nextSequence, fingerprints, tryDecode(payload)?.timestampSeconds)
     return true
+  }
+
+  /** What a snapshot that nothing proves knew of the cache no longer counts. */
+  dropBase(): void {
+    this.#effects.dropBase()
   }
 
   /** Where it stands; undefined: nowhere that could be proven later. */
@@ -273,7 +288,7 @@ export class History implements Extent, HistoryView {
 
   /** Applies the expected batch. A batch that was held back must not be older than its predecessor. */
   apply(batch: PendingBatch, source: BatchSource, wasHeldBack = false): Applied {
-    if (this.#owesClear && !this.tryClear()) return 'refused'
+    if (!this.#tryOwed()) return 'refused'
     const { life } = this.#parts
     const { sequence, payload, fingerprint } = batch
     const wasEmpty = this.isEmpty
@@ -305,11 +320,18 @@ export class History implements Extent, HistoryView {
 
   /** Applies a part of a snapshot: how many events it has. `refused`: the indexer did not take it. */
   applyPart(payload: Uint8Array): number | 'refused' | 'unreadable' {
-    if (this.#owesClear && !this.tryClear()) return 'refused'
+    if (!this.#tryOwed()) return 'refused'
     const batch = tryDecode(payload, decodeSnapshotBatch)
     if (batch === undefined || unreadEvents(batch) > 0) return 'unreadable'
     const { length } = batch.events
     return length === 0 || this.#effects.apply(batch.events) ? length : 'refused'
+  }
+
+  /** True: the indexer has taken what comes before the next batch. */
+  #tryOwed(): boolean {
+    if (this.#owesClear && !this.tryClear()) return false
+    if (this.#owesBase) this.#owesBase = !this.#effects.restoreBase()
+    return !this.#owesBase
   }
 
   #beginAt(sequence: number, isWhole: boolean, whyNot: string | undefined): void {

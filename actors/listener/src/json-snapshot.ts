@@ -2,9 +2,10 @@
  * JSON snapshot: the blocks of one worker key as a list of router events in JSON, which Dynamo's routers keep
  * as their snapshot:
  *
- *   [{"worker_id": u64, "event": {"event_id": n, "dp_rank": n, "data": {"stored": {"parent_hash": u64 or
- *   null,
- *     "blocks": [{"block_hash": u64, "tokens_hash": u64} …]}}}} …]        parents before children
+ *   [{"worker_id": u64, "event": {"event_id": n, "dp_rank": n, "data": {"stored": {
+ *     "parent_hash": u64 or null, "blocks": [{"block_hash": u64, "tokens_hash": u64} …]}}}} …]
+ *
+ * Parents come before their children.
  *
  * It names no batch that the engine could repeat, so nothing proves it, and a history that begins with it is
  * never whole. Blocks whose parent is not in it are left out, and those of other tiers than the device.

@@ -5,7 +5,8 @@
  * stream, or the publisher, repeats the batches that it ends with.
  *
  * One in JSON, as Dynamo's routers write them, is read, too (json-snapshot.ts): it counts only where the
- * history begins in the middle, and does not make it whole.
+ * first history begins in the middle, and does not make it whole. Once a history has begun, or the engine
+ * has restarted, it is dropped: a later history may be of another life.
  *
  *   take ──▶ image of the indexer ──▶ bytes, unless the history has begun anew meanwhile
  */
@@ -90,11 +91,14 @@ export class KeySnapshots {
     return this.#offered?.point
   }
 
-  /** What a history that begins in the middle begins with, once; undefined: nothing is known of it. */
-  takeBase(): KeyImage | undefined {
-    const base = this.#base
+  /** What the first history begins with, if it begins in the middle; undefined: nothing is known of it. */
+  get base(): KeyImage | undefined {
+    return this.#base
+  }
+
+  /** The indexer has taken it, a history has begun without it, or the engine has restarted. */
+  dropBase(): void {
     this.#base = undefined
-    return base
   }
 
   /** `refusal`: why it is not used; undefined: it was proven, and taken over. False: none was offered. */

@@ -452,7 +452,10 @@ class Listener implements FollowerEffects {
     // First, so that a refusal repeats the whole batch.
     if (!this.#evictions.tell(events)) return false
     if (log.isLevelEnabled('trace')) log.trace({ key, ...countsOf(events) }, 'KV events applied')
-    return indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok'
+    if (indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) !== 'ok')
+      return false
+    this.#evictions.reset()
+    return true
   }
 
   clear(isParted: boolean): boolean {
@@ -470,11 +473,21 @@ class Listener implements FollowerEffects {
     return true
   }
 
+  hasBase(): boolean {
+    return this.keySnapshots.base !== undefined
+  }
+
   restoreBase(): boolean {
     const { indexer, workerSlot } = this.#args
-    const image = this.keySnapshots.takeBase()
-    if (image === undefined) return false
-    return indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) === 'ok'
+    const image = this.keySnapshots.base
+    if (image === undefined) return true
+    if (indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) !== 'ok') return false
+    this.keySnapshots.dropBase()
+    return true
+  }
+
+  dropBase(): void {
+    this.keySnapshots.dropBase()
   }
 
   checkpointSettled(refusal: string | undefined): void {

@@ -176,6 +176,7 @@ export class Recovery {
    * that no restart explains (`isProof`).
    */
   contradicted(kind: ContradictionKind, reason: string, isProof = false): void {
+    this.#parts.history.dropBase()
     if (this.#noteContradiction(kind, isProof)) return
     this.#parts.counters.restarts++
     this.rebuild(reason)

@@ -205,7 +205,7 @@ export class Replay {
       const reason = 'the engine restarted, and the publisher beside it has not confirmed that it knows'
       return { next: 'startFromLive', reason }
     }
-    if (snapshots.prefersHashes(reply)) return { next: attempts.turned() }
+    if (!attempts.isSpent && snapshots.prefersHashes(reply)) return AGAIN
     const events = snapshots.isNext(reply.part) ? history.applyPart(reply.payload) : 'missing'
     if (events === 'unreadable' && reply.form === 'hashes') {
       snapshots.useTokens(reply.publisherId)

@@ -290,6 +290,7 @@ export class SequenceFollower {
    */
   engineRestarted(startSeconds: number | undefined): void {
     this.#snapshots.otherProcess(startSeconds)
+    this.#history.dropBase()
     if (this.#recovery.isUp) this.#recovery.restart('the engine restarted')
   }
 

@@ -123,8 +123,8 @@ export class Snapshots {
   }
 
   /**
-   * Whether this part, the first of several, had better come by hashes. Then the next question says so: once
-   * in a rebuild, however many publishers answer.
+   * Whether this part, the first of several, had better come by hashes. Then the next question, which there
+   * must be, says so: once in a rebuild, however many publishers answer.
    */
   prefersHashes({ form, offersHashes, part, parts, publisherId }: SnapshotPart): boolean {
     if (form !== 'tokens' || !offersHashes || part > 0 || parts === 1) return false

@@ -3,7 +3,8 @@
  * applied, so that blocks of workers that have left, or cannot be heard, end there, too.
  *
  *   tell ─▶ every other indexer: taken │ no room: false, and the batch is repeated
- *            an indexer that has taken it is not told again when the batch is
+ *            an indexer that has taken it is not told again when the batch is, also where it is repeated
+ *            because the batch's own indexer has no room, until `reset`
  *
  * An indexer that is not there does not hold the batch up: its next life begins without such blocks. One with
  * a full mailbox does, until it has room, or its thread is found hung and ended.
@@ -15,16 +16,21 @@ import type { KvEvent, KvTransition } from '@homing/protocol'
 
 export class ToldEvictions {
   readonly #others: readonly ActorRef<IndexerMessage>[]
-  /** The evictions that some indexer had no room for, as text, and those that have yet to take them. */
-  #owed: { readonly evictions: string; readonly refs: readonly ActorRef<IndexerMessage>[] } | undefined
+  /** The evictions of a batch that is not applied yet, and the indexers that have yet to take them. */
+  #told:
+    | { readonly evicted: readonly KvTransition[]; readonly refs: readonly ActorRef<IndexerMessage>[] }
+    | undefined
 
   constructor(others: readonly ActorRef<IndexerMessage>[]) {
     this.#others = others
   }
 
-  /** The batch that was refused may not be repeated: another one, with the same evictions, is told to all. */
+  /**
+   * The batch was applied, or it may not be repeated after a refusal: the next one is told to all, also if it
+   * has the same evictions.
+   */
   reset(): void {
-    this.#owed = undefined
+    this.#told = undefined
   }
 
   /** False: some indexer has no room; to be called again with the same events. */
@@ -32,11 +38,12 @@ export class ToldEvictions {
     if (this.#others.length === 0) return true
     const evicted = events.filter(isEviction)
     if (evicted.length === 0) return true
-    const evictions = this.#owed && textOf(evicted)
-    const refs = this.#owed?.evictions === evictions && this.#owed ? this.#owed.refs : this.#others
+    const told = this.#told
+    const isRepeated = told !== undefined && textOf(told.evicted) === textOf(evicted)
+    const refs = isRepeated ? told.refs : this.#others
     const message = { type: 'evictedElsewhere', events: evicted } as const
     const full = refs.filter(ref => ref.tell(message) === 'full')
-    this.#owed = full.length === 0 ? undefined : { evictions: evictions ?? textOf(evicted), refs: full }
+    this.#told = { evicted, refs: full }
     return full.length === 0
   }
 }

@@ -136,7 +136,9 @@ export class FollowerWorld {
           this.resumed++
           return this.applier.load(0, this.#saved!.image)
         },
-        restoreBase: () => false,
+        hasBase: () => false,
+        restoreBase: () => true,
+        dropBase: () => {},
         checkpointSettled: () => {},
         hashesFailed: () => {},
         startReplay: (attempt, { snapshot, fromSequence, isRestLater }) => {

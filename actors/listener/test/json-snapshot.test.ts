@@ -9,7 +9,7 @@ import { HELD_WORDS } from '@homing/index'
 import t from 'tap'
 import { readJsonSnapshot } from '../src/json-snapshot.ts'
 import type { StoredSnapshotMessage } from '../src/messages.ts'
-import { listenerWorld } from './listener-world.ts'
+import { fullFor, type ListenerWorld, listenerWorld } from './listener-world.ts'
 
 const ROOT = 'ffffffffffffff01'
 const BLOCKS = [
@@ -88,4 +88,64 @@ t.test('it counts where the history begins in the middle, and the history stays 
     if (isWhole) t.match(world.trust(), /^exact/)
     else t.match(world.trust(), /^partial: .*what was before is of a snapshot that nothing proves/)
   }
+})
+
+const storedBeside = (world: ListenerWorld): ActorRef<StoredSnapshotMessage> =>
+  world.system.spawn(store, { name: 'store', args: bytesOf(`[${dumped(1n)}]`) })
+
+async function countsSnapshot(world: ListenerWorld): Promise<boolean> {
+  const held = await world.held()
+  return BLOCKS.some(({ engineHash }) => held.includes(engineHash))
+}
+
+t.test(
+  'once a history has begun without it, it is dropped: a later history may be of another life',
+  async t => {
+    const world = await listenerWorld(t, { keptMax: 30 })
+    for (let i = 0; i < 20; i++) world.source.publishStore()
+    world.startListener({ snapshots: storedBeside(world) })
+    await world.system.settle()
+    t.match(world.trust(), /^exact/)
+    for (let i = 0; i < 60; i++) world.source.publishStore()
+    world.send(world.source.publishStore())
+    await world.system.settle()
+    await world.system.advance('60s')
+    t.match(world.trust(), /^partial: older blocks are unknown: the engine's replay begins at sequence \d+$/)
+    t.notOk(await countsSnapshot(world))
+  },
+)
+
+t.test('an engine that restarts before its history begins ends it', async t => {
+  const world = await listenerWorld(t)
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.losesReply = sequence => sequence < 20
+  world.replayAnswers = false
+  world.startListener({ snapshots: storedBeside(world) })
+  await world.system.settle()
+  world.replayAnswers = true
+  world.listener!.tell({ type: 'engineRestarted', startSeconds: undefined })
+  await world.system.settle()
+  await world.system.advance('3s')
+  t.match(world.trust(), /^partial: older blocks are unknown: the engine's replay begins at sequence 20$/)
+  t.notOk(await countsSnapshot(world))
+})
+
+t.test('while the indexer has no room for it, nothing is applied, and then it counts', async t => {
+  const world = await listenerWorld(t)
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.losesReply = sequence => sequence < 20
+  let refusals = 3
+  const applied: string[] = []
+  const full = fullFor(world.indexer, ({ type }) => {
+    if (type === 'load' && refusals-- > 0) return true
+    applied.push(type)
+    return false
+  })
+  world.startListener({ snapshots: storedBeside(world), indexer: full })
+  await world.system.settle()
+  await world.system.advance('10s')
+  t.ok(await countsSnapshot(world))
+  t.match(world.trust(), /^partial: .*what was before is of a snapshot that nothing proves/)
+  const before = applied.slice(0, applied.indexOf('load'))
+  t.notOk(before.includes('apply'), 'what comes later is not applied before it')
 })

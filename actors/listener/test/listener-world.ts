@@ -268,6 +268,20 @@ export async function listenerWorld(t: Test, options: WorldOptions = {}): Promis
   return world
 }
 
+/** The same indexer, but its mailbox is full for some messages. */
+export function fullFor(
+  indexer: ActorRef<IndexerMessage>,
+  isFull: (message: IndexerMessage) => boolean,
+): ActorRef<IndexerMessage> {
+  const { key, name } = indexer
+  return {
+    key,
+    name,
+    tell: (message, options) => (isFull(message) ? 'full' : indexer.tell(message, options)),
+    ask: (message, options) => indexer.ask(message, options),
+  }
+}
+
 /** All slices of a dump. */
 async function dumpAll(ref: ActorRef<IndexerMessage>, workerSlot: number): Promise<IndexedBlock[]> {
   const all: IndexedBlock[] = []

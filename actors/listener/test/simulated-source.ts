@@ -111,6 +111,11 @@ export class SimulatedSource {
     return this.#emit([this.#store(undefined)])
   }
 
+  /** A batch of these events, which say nothing of the cache. */
+  publishEvents(events: readonly KvEvent[]): PublishedBatch {
+    return this.#emit(events)
+  }
+
   /** A batch that nobody can decode; nothing changes. */
   publishGarbage(): PublishedBatch {
     return this.#keep(new Uint8Array([0xc1, ...this.#random.bytes(20)]))

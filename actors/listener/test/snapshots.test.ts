@@ -82,6 +82,17 @@ t.test('a publisher that offers hashes is asked for them, once', async t => {
   t.strictSame(snapshot.asked, ['tokens', 'hashes', 'hashes'])
 })
 
+t.test('on the last attempt a snapshot by tokens is taken, since there is none left for hashes', async t => {
+  const { world, snapshot } = await sidecarWorld(t, { limits: { replayAttemptsTotalMax: 1 } })
+  Object.assign(snapshot, { isWhole: true, offersHashes: true })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+  t.strictSame(snapshot.asked, ['tokens'])
+})
+
 t.test('batches are asked for behind the last part, since another question ends the answer', async t => {
   const { world, snapshot } = await sidecarWorld(t)
   snapshot.isWhole = true

@@ -5,6 +5,7 @@ import type { IndexerMessage } from '@homing/actors/indexer'
 import { type KvEvent, kvRemoved } from '@homing/protocol'
 import t from 'tap'
 import { ToldEvictions } from '../src/told-evictions.ts'
+import { fullFor, listenerWorld } from './listener-world.ts'
 
 function indexer(name: string) {
   const state = { answer: 'ok' as 'ok' | 'full' | 'dead', taken: [] as number[] }
@@ -60,6 +61,41 @@ t.test('what was refused before a clear is over: the same evictions are told to 
   told.reset()
   t.equal(told.tell([moved(1, 'evicted')]), true)
   t.strictSame([one.state.taken, full.state.taken], [[1, 1], [1]])
+})
+
+t.test('a batch that its own indexer has no room for is told once, until it is applied', async t => {
+  const [one, two] = [indexer('one'), indexer('two')] as const
+  const told = new ToldEvictions([one.ref, two.ref])
+  for (let attempt = 0; attempt < 3; attempt++) t.equal(told.tell([moved(1, 'evicted')]), true)
+  t.strictSame([one.state.taken, two.state.taken], [[1], [1]])
+  told.reset()
+  t.equal(told.tell([moved(1, 'evicted')]), true)
+  t.strictSame(
+    [one.state.taken, two.state.taken],
+    [
+      [1, 1],
+      [1, 1],
+    ],
+    'the next one may have the same',
+  )
+})
+
+t.test('a listener tells them once while its own indexer is full, and again with the next batch', async t => {
+  const world = await listenerWorld(t)
+  const other = indexer('other')
+  let refusals = 0
+  const own = fullFor(world.indexer, ({ type }) => type === 'apply' && refusals-- > 0)
+  world.startListener({ indexer: own, otherIndexers: [other.ref] })
+  await world.system.settle()
+  await world.system.advance('1s')
+  for (const sequence of [0, 1]) {
+    refusals = 3
+    world.send(world.source.publishEvents([moved(1, 'evicted')]))
+    await world.system.settle()
+    await world.system.advance('1s')
+    t.equal((await world.status()).lastSequence, sequence)
+    t.strictSame(other.state.taken, new Array(sequence + 1).fill(1))
+  }
 })
 
 t.test('an indexer that is not there holds nothing up', async t => {

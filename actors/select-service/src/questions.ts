@@ -1,6 +1,5 @@
 /** Reads the questions of callers, which worker is to take a prompt, and makes routing requests of them. */
 
-import { readMoeQuery } from '@homing/actors/index-service'
 import { openName, openText, tryBits64, tryUnsigned64 } from '@homing/base'
 import {
   bigintToHash,
@@ -12,7 +11,7 @@ import {
   mergedRanges,
   namespaceSeed,
 } from '@homing/blocks'
-import { type BodyFields, bodyFields } from '@homing/http'
+import { type BodyFields, bodyFields, readMoeQuery } from '@homing/http'
 import type { MoeQuery, RequestTracking, RoutingRequest } from '@homing/placement'
 import { separatedPrompt } from '@homing/placement/separated-prompt'
 import { ADAPTER, SALT } from '@homing/protocol'

@@ -5,8 +5,9 @@ import { dumpSlices } from './key-dumps.ts'
 import { dumpEvents, pooledEvents } from './router-events.ts'
 
 /**
- * The text of a JSON list, in pieces of one slice of a worker key. `indexers`: by shard. Blocks on the device
- * only, and labels of blocks in pools. Rejects as `dumpSlices` does.
+ * The text of a JSON list, in pieces of one slice of a worker key: blocks that it holds, or blocks in pools.
+ * `indexers`: by shard. Blocks on the device only, and labels of blocks in pools. Rejects as `dumpSlices`
+ * does.
  */
 export async function* fleetEvents(
   fleet: Fleet,

@@ -268,9 +268,11 @@ export class KvRouter {
   }
 
   /**
-   * The index as a JSON list of router events, `stored` only, parents before children: played into an empty
-   * index, they give the same overlaps. Hashes and worker ids are written as whole numbers up to 2^64 − 1,
-   * which `JSON.parse` rounds. Blocks on the device only. Rejects with DumpTooLargeError past 256 MiB.
+   * The index as a JSON list of router events: `stored`, parents before children, which give the same
+   * overlaps when they are played into an empty index, with the labels of their blocks; and
+   * `cxl_state_transition` for blocks in pools that their worker does not hold itself. Hashes and worker ids
+   * are written as whole numbers up to 2^64 − 1, which `JSON.parse` rounds. Of the blocks that workers hold
+   * only those on the device. Rejects with DumpTooLargeError past 256 MiB.
    */
   async dumpEvents(): Promise<string> {
     let text = ''
@@ -281,7 +283,10 @@ export class KvRouter {
     return text
   }
 
-  /** The text of `dumpEvents` in pieces of at most 1,024 blocks. One dump is made at a time. */
+  /**
+   * The text of `dumpEvents` in pieces, of at most 1,024 blocks that a worker holds, or some 8,000 in pools.
+   * One dump is made at a time.
+   */
   async *dumpEventPieces(): AsyncGenerator<string, void, undefined> {
     const before = this.#dumping
     const { promise: over, resolve } = Promise.withResolvers<void>()

@@ -55,8 +55,7 @@ export function requestsWithinFiles(needs: SocketNeeds, log: Log, filesMax = ope
 /**
  * As many connections as there are files for, at most `connectionsMax`; not fewer than requests are taken.
  * `needs.openRequestsMax` are those that are taken: each has a socket of its worker, too. Where it is less
- * than
- * `connectionsMax`, the log says so.
+ * than `connectionsMax`, the log says so.
  */
 export function connectionsWithinFiles(
   connectionsMax: number,

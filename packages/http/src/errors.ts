@@ -130,8 +130,9 @@ export class RefusedError extends CodedError {
 export class ViewsBusyError extends CodedError {
   readonly code = 'HOMING_HTTP_VIEWS_BUSY'
 
+  /** `what`: 'operator requests are open'. */
   constructor(what: string, max: number) {
-    super(`cannot answer another operator request: ${max} ${what}; ask again in a second`, {
+    super(`cannot answer another request: ${max} ${what}; ask again in a second`, {
       max,
       retryAfterSeconds: 1,
     })

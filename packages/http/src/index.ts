@@ -68,6 +68,7 @@ export {
   type RouteNameOf,
 } from './json-service.ts'
 export { LentBodies } from './lent-bodies.ts'
+export { readMoeQuery } from './moe-query-field.ts'
 export { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } from './open-requests.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'

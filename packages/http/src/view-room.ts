@@ -21,7 +21,12 @@ const WATCHING_MAX = 8
 /** Bytes of answers that wait for clients, together; an answer of a router with 10,000 workers is 5 MB. */
 const UNSENT_BYTES_MAX = 64 * 1024 * 1024
 
+/** What these ask for, as errors name it. */
+const WATCHING = 'requests for metrics and health'
+
 export interface ViewRoomOptions {
+  /** The requests that do not watch, as errors name them; default: 'operator requests'. */
+  readonly what?: string
   readonly openMax?: number | undefined
   readonly unsentBytesMax?: number
   /** Of the open requests of all threads, but those that watch; default: there is no other thread. */
@@ -37,6 +42,7 @@ export interface ViewPlace {
 }
 
 export class ViewRoom {
+  readonly #what: string
   readonly #openMax: number
   readonly #unsentBytesMax: number
   readonly #common: CommonCount
@@ -48,10 +54,12 @@ export class ViewRoom {
   #unsentBytes = 0
 
   constructor({
+    what = 'operator requests',
     openMax = OPEN_DEFAULT,
     unsentBytesMax = UNSENT_BYTES_MAX,
     common = ALONE,
   }: ViewRoomOptions) {
+    this.#what = what
     this.#common = common
     this.#openMax = openMax
     this.#unsentBytesMax = unsentBytesMax
@@ -67,18 +75,19 @@ export class ViewRoom {
 
   /** Throws ViewsBusyError. `isWatching`: for those who watch over the service. */
   enter(exchange: HttpExchange, isWatching: boolean): ViewPlace {
-    const [open, openMax] = isWatching
-      ? [this.#watching, WATCHING_MAX]
-      : [this.#open + this.#common.others, this.#openMax]
+    const what = isWatching ? WATCHING : this.#what
+    const [open, openMax, option] = isWatching
+      ? [this.#watching, WATCHING_MAX, '']
+      : [this.#open + this.#common.others, this.#openMax, ' (--max-open-operator-requests)']
     if (open >= openMax) {
       this.refused.requests++
-      throw new ViewsBusyError('operator requests are open (--max-open-operator-requests)', openMax)
+      throw new ViewsBusyError(`${what} are open${option}`, openMax)
     }
     const { peerAddress } = exchange
     const ofClientMax = Math.ceil(this.#openMax / 2)
     if (!isWatching && (this.#byClient.get(peerAddress) ?? 0) >= ofClientMax) {
       this.refused.requests++
-      throw new ViewsBusyError('operator requests of this client are open', ofClientMax)
+      throw new ViewsBusyError(`${what} of this client are open`, ofClientMax)
     }
     this.#count(isWatching, peerAddress, 1)
     let bytes = 0

@@ -42,7 +42,7 @@ export function showEventLoopLag(registry: Registry): void {
     const name = `nodejs_eventloop_lag_${figure}_seconds`
     registry.removeSingleMetric(name)
     const help = `${what} of the event loop of the main thread since the last scrape, in seconds.`
-    // The first one looks for all: each says what it has when its turn comes.
+    // The first one reads the delays for all: a registry collects it before the others.
     const gauge = new Gauge({ name, help, registers: [registry], ...(number === 0 ? { collect: show } : {}) })
     return [gauge, secondsOf] as const
   })

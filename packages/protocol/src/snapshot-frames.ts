@@ -14,9 +14,9 @@
  *
  * By tokens, a store names its blocks as every other event does, so every reader of events can read it. By
  * hashes, it has the local hash of each block instead (`KvStored.localHashes`), a quarter of the bytes, and
- * the reader needs not hash; `decodeSnapshotBatch` reads it. A publisher that knows the second form says so
- * in every reply of the first: older publishers drop a request for it. Blocks that no local hash names have
- * tokens there, too.
+ * the reader needs not hash; `decodeSnapshotBatch` reads it. A publisher that knows the second form, and
+ * whose blocks have any local hash that says all, says so in every part of the first: older publishers drop a
+ * request for it. Blocks that no local hash names have tokens there, too.
  *
  * A replay socket that knows no snapshots drops the request: engines take a request for a replay only when it
  * has exactly two frames behind the identity, and this one has three. A reply cannot be taken for one of a
@@ -44,7 +44,7 @@ export interface SnapshotHeader {
   readonly mayBeStale: boolean
   /** How the stores of the parts name their blocks. */
   readonly form: SnapshotForm
-  /** The publisher would answer in the form `hashes`, too. */
+  /** The publisher would answer in the form `hashes`, too, and not with the same tokens again. */
   readonly offersHashes: boolean
 }
 

@@ -62,7 +62,7 @@ export interface EventServiceOptions {
   /** What a replay from `start` on repeats; undefined: the request gets no answer. */
   readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined
   /** Undefined: requests for snapshots get no answer, as from an engine. */
-  readonly snapshot: ((form: SnapshotForm) => Snapshot) | undefined
+  readonly snapshot: (() => Snapshot) | undefined
   /** Number of the batch that is published next; with `snapshot`. */
   readonly nextSequence?: () => number
   /** Is told of peers that do not read, at most once per UNREAD_LOG_MS. */
@@ -266,13 +266,13 @@ export class EventService {
     const { publisherId } = this.#options
     const taken = shared.take(form)
     try {
-      const { parts, nextSequence, isWhole, mayBeStale } = taken
+      const { parts, nextSequence, isWhole, mayBeStale, offersHashes } = taken
       for (let part = 0; part < parts; part++) {
         if (form === 'hashes' && part > 0 && part % BURST_HASHED_PARTS_MAX === 0) yield BURST_END
         const payload = taken.part(part)
         if (payload === undefined) return
-        const known = { publisherId, nextSequence, isWhole, mayBeStale }
-        yield encodeSnapshotReply({ ...known, part, parts, form, offersHashes: true }, payload)
+        const known = { publisherId, nextSequence, isWhole, mayBeStale, offersHashes }
+        yield encodeSnapshotReply({ ...known, part, parts, form }, payload)
       }
     } finally {
       taken.release()

@@ -11,9 +11,9 @@
  *       of that moment, even if events are applied meanwhile. Parents come before children if they are held.
  *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and the record is no longer complete.
  *
- * Labels (held-labels.ts) are published with the stores of their blocks. A block that is in a pool, or on its
- * way there, and that no tier holds any more, is kept in a tier of its own: its store says that the block is
- * not local, and which pool has it.
+ * A freeze (frozen-blocks.ts) has the blocks of one moment. Labels (held-labels.ts) are published with the
+ * stores of their blocks. A block that is in a pool, or on its way there, and that no tier holds any more, is
+ * kept in a tier of its own: its store says that the block is not local, and which pool has it.
  *
  * Events that say nothing about prefixes that this worker can use are skipped. The record is no longer
  * complete after a store whose tokens do not match its hashes, or an event of an unknown kind.
@@ -24,59 +24,22 @@
  *          takes about an eighth of a microsecond per block, and a pointer for each until the release.
  */
 
-import { DEFAULT_SEED, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import {
-  ALL_SEPARATORS,
   addsCopies,
   CacheReading,
   HELD_TIERS,
   type HeldTier,
   type KvEvent,
-  type KvMedia,
   type KvStored,
   type KvTransition,
-  kvStored,
   type LeftCopies,
   type RemovableBlocks,
-  type SnapshotForm,
 } from '@homing/protocol'
-import { keyAt, wordsOf } from './engine-hash.ts'
-import { type HeldLabel, HeldLabels, labelsOf } from './held-labels.ts'
+import { keyAt } from './engine-hash.ts'
+import { type FrozenBlocks, frozenBlocks, inOrder } from './frozen-blocks.ts'
+import { BLOCK_BYTES, bytesOf, type HeldBlock, type Traits } from './held-block.ts'
+import { HeldLabels } from './held-labels.ts'
 import { TokenRows } from './token-rows.ts'
-
-/** Measured: a million blocks of 16 tokens take 198 to 222 bytes each, tokens included. */
-export const BLOCK_BYTES = 160
-
-/** What all blocks of a store have in common. Compared by identity. */
-type Traits = Pick<
-  KvStored,
-  | 'blockSizeTokens'
-  | 'tier'
-  | 'loraName'
-  | 'loraId'
-  | 'cacheSalt'
-  | 'hasUnknownExtraKeys'
-  | 'group'
-  | 'attention'
-  | 'tells'
-  | 'isLocal'
->
-
-interface HeldBlock {
-  readonly key: bigint
-  readonly parent: bigint | undefined
-  readonly traits: Traits
-  /** −1: a placeholder, without tokens. */
-  readonly row: number
-  readonly media: readonly KvMedia[] | undefined
-  copies: number
-  /**
-   * Number of the last freeze before the block was stored; all later freezes have the block. While a freeze
-   * sorts its blocks, the complement (below 0) marks a block that is in its place: a field of its own would
-   * take 8 bytes per block.
-   */
-  bornAfter: number
-}
 
 const NO_BLOCKS: ReadonlyMap<bigint, HeldBlock> = new Map()
 
@@ -101,24 +64,6 @@ export interface HeldStats {
   readonly refusedBlocks: number
   /** Counter: removals of blocks that are not held. */
   readonly unknownRemoves: number
-}
-
-/** Everything held at one moment. Must be released, or it keeps its memory. */
-export interface FrozenBlocks {
-  /** Blocks and further copies. */
-  readonly size: number
-  readonly isWhole: boolean
-  /** A removal may have been among what could not be read. */
-  readonly mayBeStale: boolean
-  /** Tokens of entry i in its store; 0 for a placeholder. */
-  tokensAt(index: number, form?: SnapshotForm): number
-  /**
-   * Stores for entries `from` to `to` − 1, in runs of at most `eventBlocksMax` blocks. `form`: how they name
-   * their blocks, where they can; default `tokens`.
-   */
-  runs(from: number, to: number, eventBlocksMax: number, form?: SnapshotForm): Generator<KvStored>
-  /** Idempotent. */
-  release(): void
 }
 
 export class HeldBlocks implements RemovableBlocks {
@@ -211,41 +156,21 @@ export class HeldBlocks implements RemovableBlocks {
   /** Everything held now, parents first and further copies last. */
   freeze(): FrozenBlocks {
     const number = ++this.#freezes
-    const entries: HeldBlock[] = []
-    // The device first: a block that is known there may be stored elsewhere without its tokens.
-    for (const tier of HELD_TIERS) {
-      let repeated = putParentsFirst(this.#tiers.get(tier) ?? NO_BLOCKS, entries)
-      for (let copy = 2; repeated.length > 0; copy++) {
-        for (const block of repeated) entries.push(block)
-        repeated = repeated.filter(({ copies }) => copies > copy)
-      }
-    }
-    for (const block of putParentsFirst(this.#tiers.get('pool') ?? NO_BLOCKS, entries)) entries.push(block)
-    const rows = this.#rows
-    const labels = this.#labels.copy()
-    const isHashed = isAnySalted(entries) ? () => false : hasLocalHash
-    let isOpen = true
     this.#openFreezes.add(number)
-    return {
-      size: entries.length,
+    return frozenBlocks({
+      entries: inOrder(
+        HELD_TIERS.map(tier => this.#tiers.get(tier) ?? NO_BLOCKS),
+        this.#tiers.get('pool') ?? NO_BLOCKS,
+      ),
       isWhole: this.#isWhole,
       mayBeStale: this.#mayBeStale,
-      tokensAt: (index, form) => {
-        const block = entries[index]!
-        return form === 'hashes' && isHashed(block) ? 0 : tokensOf(block)
-      },
-      runs: (from, to, eventBlocksMax, form) => {
-        const named = form === 'hashes' ? isHashed : () => false
-        return runs(entries, { from, to, eventBlocksMax }, named, rows, labels)
-      },
-      release: () => {
-        if (!isOpen) return
-        isOpen = false
-        entries.length = 0
+      rows: this.#rows,
+      labels: this.#labels.copy(),
+      released: () => {
         this.#openFreezes.delete(number)
         this.#freeGoneRows()
       },
-    }
+    })
   }
 
   /** For the reading of a removal. */
@@ -485,127 +410,4 @@ export class HeldBlocks implements RemovableBlocks {
 function isPoolStore({ labels, hashes, tokens, blockSizeTokens }: KvStored): boolean {
   if (tokens.length === 0 || tokens.length !== (hashes.length / 2) * blockSizeTokens) return false
   return labels?.places.some(place => place !== undefined) === true
-}
-
-function bytesOf(block: HeldBlock): number {
-  return BLOCK_BYTES + 4 * tokensOf(block)
-}
-
-function tokensOf({ row, traits }: HeldBlock): number {
-  return row < 0 ? 0 : traits.blockSizeTokens
-}
-
-/**
- * Appends the blocks in the order of their stores, but for parents that came back later than a child. Answers
- * those with more copies than one, in that order.
- */
-function putParentsFirst(blocks: ReadonlyMap<bigint, HeldBlock>, entries: HeldBlock[]): readonly HeldBlock[] {
-  const repeated: HeldBlock[] = []
-  const path: HeldBlock[] = []
-  for (const block of blocks.values()) {
-    // A block that was seen ends the path: it stands in front already, or the parents go in a circle.
-    for (let at: HeldBlock | undefined = block; at !== undefined && at.bornAfter >= 0; ) {
-      at.bornAfter = ~at.bornAfter
-      path.push(at)
-      // Mostly the parent is the one before, and needs no search.
-      at = at.parent === undefined || at.parent === entries.at(-1)?.key ? undefined : blocks.get(at.parent)
-    }
-    for (let next = path.pop(); next !== undefined; next = path.pop()) {
-      entries.push(next)
-      if (next.copies > 1) repeated.push(next)
-    }
-  }
-  for (const block of blocks.values()) block.bornAfter = ~block.bornAfter
-  return repeated
-}
-
-/**
- * Below the first block of a chain events do not name its salt, so here it is not known which blocks are
- * salted where any is.
- */
-function isAnySalted(entries: readonly HeldBlock[]): boolean {
-  let last: Traits | undefined
-  for (const { traits } of entries) {
-    if (traits === last) continue
-    if (traits.cacheSalt !== undefined) return true
-    last = traits
-  }
-  return false
-}
-
-/** What the block holds is in its tokens, its media and the name of its adapter. */
-function hasLocalHash(block: HeldBlock): boolean {
-  const { row, traits, parent } = block
-  if (row < 0 || !traits.isLocal || traits.hasUnknownExtraKeys) return false
-  if (traits.loraId !== undefined && traits.loraName === undefined) return false
-  // A reader compares the beginning of a prompt that may have separators which the events do not name.
-  return parent !== undefined || traits.tells === ALL_SEPARATORS
-}
-
-interface Range {
-  readonly from: number
-  readonly to: number
-  readonly eventBlocksMax: number
-}
-
-/** Stores of neighbours that follow each other in a prompt. */
-function* runs(
-  entries: readonly HeldBlock[],
-  { from: start, to: end, eventBlocksMax }: Range,
-  isHashed: (block: HeldBlock) => boolean,
-  rows: ReadonlyMap<number, TokenRows>,
-  labels: ReadonlyMap<bigint, HeldLabel>,
-): Generator<KvStored> {
-  let from = start
-  for (let i = start + 1; i <= end; i++) {
-    const before = entries[i - 1]!
-    const block = i < end ? entries[i]! : undefined
-    const goesOn =
-      block !== undefined &&
-      i - from < eventBlocksMax &&
-      block.parent === before.key &&
-      block.traits === before.traits &&
-      block.row < 0 === before.row < 0 &&
-      isHashed(block) === isHashed(before)
-    if (goesOn) continue
-    const run = runOf(entries.slice(from, i), rows, labels)
-    yield isHashed(before) ? named(run) : run
-    from = i
-  }
-}
-
-function runOf(
-  blocks: readonly HeldBlock[],
-  rows: ReadonlyMap<number, TokenRows>,
-  labels: ReadonlyMap<bigint, HeldLabel>,
-): KvStored {
-  const first = blocks[0]!
-  const keys = blocks.map(({ key }) => key)
-  const size = tokensOf(first)
-  const tokens = new Int32Array(blocks.length * size)
-  if (size > 0) {
-    const rowsOfSize = rows.get(size)!
-    for (let i = 0; i < blocks.length; i++) rowsOfSize.copyTo(blocks[i]!.row, tokens, i * size)
-  }
-  return kvStored({
-    ...first.traits,
-    hashes: wordsOf(keys),
-    labels: labelsOf(keys, labels),
-    parent: first.parent === undefined ? undefined : wordsOf([first.parent]),
-    tokens,
-    mediaHashes: blocks.some(({ media }) => media !== undefined)
-      ? blocks.map(({ media }) => media ?? [])
-      : undefined,
-  })
-}
-
-const NO_TOKENS = new Int32Array(0)
-
-/** The same store, by local hashes. */
-function named(run: KvStored): KvStored {
-  const { hashes, tokens, blockSizeTokens, loraName, mediaHashes } = run
-  const seed = loraName === undefined ? DEFAULT_SEED : namespaceSeed({ loraName })
-  const localHashes = new Int32Array(hashes.length)
-  hashLocals(tokens, blockSizeTokens, seed, localHashes, 0, { media: mediaOfBlocks(mediaHashes) })
-  return { ...run, tokens: NO_TOKENS, mediaHashes: undefined, localHashes }
 }

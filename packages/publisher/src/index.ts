@@ -8,7 +8,9 @@ export {
   type EventServiceOptions,
   type EventServiceStats,
 } from './event-service.ts'
-export { BLOCK_BYTES, type FrozenBlocks, HeldBlocks, type HeldStats } from './held-blocks.ts'
+export type { FrozenBlocks } from './frozen-blocks.ts'
+export { BLOCK_BYTES } from './held-block.ts'
+export { HeldBlocks, type HeldStats } from './held-blocks.ts'
 export {
   type EventRange,
   LOCAL_INDEXER_DEFAULTS,

@@ -23,7 +23,8 @@
 
 import type { KvEvent, KvStored } from '@homing/protocol'
 import { BatchRing, type BufferedBatch } from './batch-ring.ts'
-import { type FrozenBlocks, HeldBlocks, type HeldStats } from './held-blocks.ts'
+import type { FrozenBlocks } from './frozen-blocks.ts'
+import { HeldBlocks, type HeldStats } from './held-blocks.ts'
 
 /** Blocks in one store of a dump. */
 export const DUMP_EVENT_BLOCKS_MAX = 512

@@ -31,7 +31,6 @@ import {
   kvStored,
   type PoolState,
   type ReplayForm,
-  type SnapshotForm,
 } from '@homing/protocol'
 import { type MessageTransport, type StreamOptions, systemTransport } from '@homing/transport'
 import { type CxlMetadata, labelsOfBlocks, type MoeMetadata, partOf, placeOf } from './block-metadata.ts'
@@ -241,7 +240,7 @@ class Publisher implements KvPublisher {
       repliesMax,
       peerBytesMax,
       batchesFrom: start => this.#local.batchesFrom(start),
-      snapshot: form => this.#takeSnapshot(form),
+      snapshot: () => this.#takeSnapshot(),
       nextSequence: () => {
         this.flush()
         return this.#local.nextEventId
@@ -386,10 +385,10 @@ class Publisher implements KvPublisher {
     if (this.#queue.length >= batchEventsMax) this.flush()
   }
 
-  #takeSnapshot(form: SnapshotForm): Snapshot {
+  #takeSnapshot(): Snapshot {
     this.flush()
     const timestampSeconds = this.#clock.wallMs() / 1000
-    return snapshotOf(this.#local, { timestampSeconds, rank: this.#options.dpRank }, form)
+    return snapshotOf(this.#local, { timestampSeconds, rank: this.#options.dpRank })
   }
 
   #checkedLabels(blocks: readonly StoredBlock[]): KvLabels | undefined {

@@ -79,8 +79,7 @@ export class Republisher {
       publisherId: Buffer.from(random.bytes(8)).toString('hex'),
       batchesFrom: start => self.#local.batchesFrom(start),
       nextSequence: () => self.#local.nextEventId,
-      snapshot: form =>
-        snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }, form),
+      snapshot: () => snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }),
     })
     return self
   }

@@ -3,9 +3,10 @@
  * one, so that live batches are published in between.
  */
 
-import { encodeKvBatch, type SnapshotForm } from '@homing/protocol'
+import { encodeKvBatch, type KvBatch, type SnapshotForm } from '@homing/protocol'
+import type { FrozenBlocks } from './frozen-blocks.ts'
 import { DUMP_EVENT_BLOCKS_MAX, type LocalIndexer } from './local-indexer.ts'
-import type { Snapshot } from './shared-snapshots.ts'
+import type { Snapshot, SnapshotParts } from './shared-snapshots.ts'
 
 /** Tokens in one part: some 35 KB. A peer that does not read leaves a few parts in its socket. */
 const PART_TOKENS_MAX = 8192
@@ -17,14 +18,24 @@ const PART_BLOCKS_MAX = 2048
  */
 export const BURST_HASHED_PARTS_MAX = 4
 
-/** `batch`: members of the parts' batches other than their events. */
-export function snapshotOf(
-  local: LocalIndexer,
-  batch: { readonly timestampSeconds: number; readonly rank: number | undefined },
-  form: SnapshotForm,
-): Snapshot {
+/** Members of the parts' batches other than their events. */
+type PartBatch = Pick<KvBatch, 'timestampSeconds' | 'rank'>
+
+export function snapshotOf(local: LocalIndexer, batch: PartBatch): Snapshot {
   const nextSequence = local.nextEventId
   const frozen = local.freeze()
+  const { isWhole, mayBeStale, offersHashes, release } = frozen
+  return {
+    nextSequence,
+    isWhole,
+    mayBeStale,
+    offersHashes,
+    in: form => partsOf(frozen, batch, form),
+    release,
+  }
+}
+
+function partsOf(frozen: FrozenBlocks, batch: PartBatch, form: SnapshotForm): SnapshotParts {
   // Where each part begins; an empty cache has one part without events.
   const starts = [0]
   let tokens = 0
@@ -40,6 +51,5 @@ export function snapshotOf(
     const events = [...frozen.runs(starts[index]!, to, DUMP_EVENT_BLOCKS_MAX, form)]
     return encodeKvBatch({ ...batch, events }, 'vllm-map')
   }
-  const { isWhole, mayBeStale, release } = frozen
-  return { form, nextSequence, isWhole, mayBeStale, parts: starts.length, part, release }
+  return { count: starts.length, part }
 }

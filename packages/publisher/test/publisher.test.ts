@@ -345,6 +345,21 @@ t.test('a large cache comes in parts, all of one moment', async t => {
   t.ok(byHashes.events.every(event => event.kind === 'stored' && event.localHashes !== undefined))
 })
 
+t.test('where any block has a salt no snapshot offers hashes, since none would go by them', async t => {
+  for (const cacheSalt of [undefined, 'a tenant']) {
+    const w = await world(t)
+    const more = cacheSalt === undefined ? {} : { cacheSalt }
+    w.publisher.stored(undefined, blocks([1, 2, 3]))
+    w.publisher.stored(undefined, blocks([2, 2, 3]), more)
+    const { replies } = await w.settled(snapshot(w.messages, REPLAY))
+    t.match(replies, [{ kind: 'part', form: 'tokens', offersHashes: cacheSalt === undefined }])
+    const asked = await w.settled(snapshot(w.messages, REPLAY, 'hashes'))
+    const isHashed = asked.events.map(event => event.kind === 'stored' && event.localHashes !== undefined)
+    t.ok(isHashed.every(is => is === (cacheSalt === undefined)))
+    await w.publisher.close()
+  }
+})
+
 t.test('a burst of an answer hashes a few thousand blocks and no more', async t => {
   const w = await world(t)
   for (let chain = 0; chain < 50; chain++)

@@ -99,15 +99,14 @@ t.test('however many peers ask at however many states, a few snapshots are open'
   let repeatable = 0
   let open = 0
   const shared = new SharedSnapshots({
-    take: form => {
+    take: () => {
       open++
       return {
-        form,
         nextSequence: sequence,
         isWhole: true,
         mayBeStale: false,
-        parts: 2,
-        part: () => new Uint8Array(8),
+        offersHashes: true,
+        in: () => ({ count: 2, part: () => new Uint8Array(8) }),
         release: () => void open--,
       }
     },
@@ -120,6 +119,13 @@ t.test('however many peers ask at however many states, a few snapshots are open'
   t.equal(shared.taken, SNAPSHOTS_MAX)
   t.equal(taken.at(-1)!.nextSequence, SNAPSHOTS_MAX - 1, 'the youngest, with the batches behind it')
   t.equal(taken.at(-1)!.part(0), taken.at(-2)!.part(0), 'a part is written once')
+
+  const byHashes = shared.take('hashes')
+  t.equal(shared.taken, SNAPSHOTS_MAX, 'a question in another form ends none')
+  t.match(byHashes, { form: 'hashes', nextSequence: SNAPSHOTS_MAX - 1, parts: 2 })
+  t.ok(taken[0]!.part(0), 'the oldest goes on')
+  t.not(byHashes.part(0), taken.at(-1)!.part(0), 'each form has parts of its own')
+  taken.push(byHashes)
 
   repeatable = 50
   t.equal(shared.take('tokens').nextSequence, 100)

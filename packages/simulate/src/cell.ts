@@ -43,6 +43,7 @@ const CANCELLED = {
   streamEvents: undefined,
   error: undefined,
 } as const
+
 export class Cell implements EnginesSink {
   readonly #spec: CellSpec
   readonly #clock: Clock

@@ -2,7 +2,7 @@ export { announcedBytes, faultOfAnswerHead } from './answer-head.ts'
 export type { BrokerCounts } from './broker-counts.ts'
 export { callbackFaults } from './callback.ts'
 export { transportCapability } from './capability.ts'
-export { CONNECTION_HEADERS, passedOn } from './connection-headers.ts'
+export { passedOn } from './connection-headers.ts'
 export {
   brokerServer,
   faultOfEndpoint,

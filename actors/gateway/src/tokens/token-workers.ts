@@ -5,8 +5,7 @@
  * Owns    by model, the tables of its tokens, as the tokenizer gave them: asked for once, and again after a
  *         failure. The last fleet decides who takes what.
  * Fails   a request whose token ids are not known exactly, or whose model has no decoder here, is refused
- * before
- *         it is placed.
+ *         before it is placed.
  */
 
 import type { ActorRef } from '@homing/actor'

@@ -1,12 +1,11 @@
 /**
  * Label table: what engines say of blocks beside who holds them, for one shard. Experts are of a block; the
- * state in pooled memory is of a block and a worker slot.
+ * state in pooled memory is of a block and a worker slot. Where blocks and records lie is in label-places.ts.
  *
  * Invariants
- *   I1  A record is of one worker slot and engine hash; a block is here while it has a record.
- *   I2  A record is reachable only while its state is pooled: `L_POOLED` counts these.
- *   I3  States change as the rule of the table allows; only a store may say any state.
- *   I4  Records of ORPHAN_SLOT are pooled, for some worker. They are of workers that have left.
+ *   I1  A record is reachable only while its state is pooled: `L_POOLED` counts these.
+ *   I2  States change as the rule of the table allows; only a store may say any state.
+ *   I3  Records of ORPHAN_SLOT are pooled, for some worker. They are of workers that have left.
  *
  * Protocol  label-words.ts. One write section is of one block or record.
  * Full      evicted records make room, then those of workers that have left; if none is found in ROOM_STEPS
@@ -15,6 +14,7 @@
  *           over all records, only if the worker slot has any.
  */
 
+import { LabelPlaces } from './label-places.ts'
 import type {
   LabelInput,
   LabelRecord,
@@ -28,26 +28,17 @@ import {
   B_FLAGS,
   B_GROUP,
   B_LAYER,
-  B_NEXT,
   B_RECORD,
   B_SEQUENCE,
   BLOCK_WORDS,
-  bucketOf,
   HAS_GROUP,
   HAS_POOL,
   IS_HELD,
   IS_LABELLED,
-  L_BLOCK_BASE,
-  L_BLOCKS_MAX,
-  L_BUCKETS,
-  L_ENGINE_BASE,
   L_LABELLED,
   L_NODE_BASE,
   L_NODES_MAX,
   L_POOLED,
-  L_RECORD_BASE,
-  L_RECORDS_MAX,
-  L_VERSION,
   LABEL_HEADER_WORDS,
   type LabelMemory,
   type MoeLabel,
@@ -55,7 +46,6 @@ import {
   ORPHAN_SLOT,
   R_BLOCK,
   R_ENGINE,
-  R_ENGINE_NEXT,
   R_FLAGS,
   R_NEXT,
   R_POOL,
@@ -73,19 +63,8 @@ const NO_IDS = new Int32Array(0)
 export class LabelTable {
   readonly memory: LabelMemory
   readonly #isLegal: TransitionRule
-  readonly #words: Int32Array
+  readonly #places: LabelPlaces
   readonly #sets: WorkerIdSets
-  readonly #buckets: number
-  readonly #blocksMax: number
-  readonly #recordsMax: number
-  readonly #engineBase: number
-  readonly #blockBase: number
-  readonly #recordBase: number
-  #freeBlock = 0
-  #touchedBlocks = 0
-  #usedBlocks = 0
-  #freeRecord = 0
-  #touchedRecords = 0
   /** The record that is looked at next where room is needed. */
   #hand = 0
   readonly #bySlot = new Map<number, number>()
@@ -103,13 +82,7 @@ export class LabelTable {
     this.memory = memory
     this.#isLegal = isLegal
     const words = new Int32Array(memory)
-    this.#words = words
-    this.#buckets = words[L_BUCKETS]!
-    this.#blocksMax = words[L_BLOCKS_MAX]!
-    this.#recordsMax = words[L_RECORDS_MAX]!
-    this.#engineBase = words[L_ENGINE_BASE]!
-    this.#blockBase = words[L_BLOCK_BASE]!
-    this.#recordBase = words[L_RECORD_BASE]!
+    this.#places = new LabelPlaces(words)
     this.#sets = new WorkerIdSets(words, words[L_NODE_BASE]!, words[L_NODES_MAX]!)
   }
 
@@ -122,9 +95,7 @@ export class LabelTable {
   sequenceOf(workerSlot: number, low: number, high: number, target: Int32Array): boolean {
     const record = this.#find(workerSlot, low, high)
     if (record === 0) return false
-    const at = this.#blockAt(this.#record(record, R_BLOCK)) + B_SEQUENCE
-    target[0] = this.#words[at]!
-    target[1] = this.#words[at + 1]!
+    this.#places.sequenceOf(record, target)
     return true
   }
 
@@ -137,7 +108,7 @@ export class LabelTable {
     const isNew = moe !== undefined || place !== undefined
     if (!isNew && !this.has(workerSlot)) return true
     let found = this.#find(workerSlot, engineHash[0], engineHash[1])
-    if (found !== 0 && !this.#isOf(found, sequenceHash)) {
+    if (found !== 0 && !this.#places.isAt(found, sequenceHash)) {
       this.#write(() => this.#drop(found))
       found = 0
     }
@@ -215,10 +186,8 @@ export class LabelTable {
       if (!this.#canBeOrphan(record)) this.#drop(record)
     })
     this.#eachOf(workerSlot, record => {
-      this.#unhash(record)
       this.#setSlot(record, ORPHAN_SLOT)
       this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
-      this.#hash(record)
     })
   }
 
@@ -239,7 +208,7 @@ export class LabelTable {
   *records(workerSlot: number): Generator<LabelRecord, void, undefined> {
     if (!this.has(workerSlot)) return
     const idsBySet = new Map<number, Int32Array>()
-    for (let record = 1; record <= this.#touchedRecords; record++) {
+    for (let record = 1; record <= this.#places.touchedRecords; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
       yield this.#read(record, idsBySet)
     }
@@ -271,13 +240,13 @@ export class LabelTable {
     idsBySet: Map<number, Int32Array>,
   ): { readonly records: readonly LabelRecord[]; readonly next: number | undefined } {
     if (!this.has(workerSlot)) return { records: [], next: undefined }
-    const end = Math.min(this.#touchedRecords, from + placesMax)
+    const end = Math.min(this.#places.touchedRecords, from + placesMax)
     const records: LabelRecord[] = []
     for (let record = from + 1; record <= end; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
       records.push(this.#read(record, idsBySet))
     }
-    return { records, next: end < this.#touchedRecords ? end : undefined }
+    return { records, next: end < this.#places.touchedRecords ? end : undefined }
   }
 
   /** Forgets what a worker slot has said of a block. */
@@ -288,13 +257,13 @@ export class LabelTable {
 
   /** Every `stride`-th record, from the one at `first` on, of all worker slots. */
   *everyNth(first: number, stride: number): Generator<PlacedRecord, void, undefined> {
-    for (let record = 1 + first; record <= this.#touchedRecords; record += stride)
+    for (let record = 1 + first; record <= this.#places.touchedRecords; record += stride)
       if (this.#record(record, R_BLOCK) !== 0) yield this.#placed(record)
   }
 
   /** The records of the block with this sequence hash. */
   *recordsAt(low: number, high: number): Generator<PlacedRecord, void, undefined> {
-    const block = this.#findBlock(low, high)
+    const block = this.#places.findBlock(low, high)
     let record = block === 0 ? 0 : this.#block(block, B_RECORD)
     for (; record !== 0; record = this.#record(record, R_NEXT)) yield this.#placed(record)
   }
@@ -306,23 +275,24 @@ export class LabelTable {
 
   /** Places of records that were ever used: where `everyNth` looks. */
   get recordPlaces(): number {
-    return this.#touchedRecords
+    return this.#places.touchedRecords
   }
 
   stats(): LabelStats {
     const records = this.#recordsUsed
-    const { blocks, nodes } = { blocks: this.#usedBlocks, nodes: this.#sets.nodesUsed }
-    const fixed = LABEL_HEADER_WORDS + 2 * this.#buckets
+    const { buckets, words, usedBlocks: blocks, blocksMax, recordsMax } = this.#places
+    const nodes = this.#sets.nodesUsed
+    const fixed = LABEL_HEADER_WORDS + 2 * buckets
     return {
       bytesUsed: 4 * (fixed + blocks * BLOCK_WORDS + records * RECORD_WORDS + nodes * NODE_WORDS),
       bytesLimit: this.memory.byteLength,
       blocks,
-      labelledBlocks: this.#words[L_LABELLED]!,
+      labelledBlocks: words[L_LABELLED]!,
       records,
       fullness: {
-        blocks: share(blocks, this.#blocksMax),
-        records: share(records, this.#recordsMax),
-        workers: share(nodes, this.#words[L_NODES_MAX]!),
+        blocks: share(blocks, blocksMax),
+        records: share(records, recordsMax),
+        workers: share(nodes, words[L_NODES_MAX]!),
       },
       byState: [...this.#byState],
       orphans: this.#bySlot.get(ORPHAN_SLOT) ?? 0,
@@ -390,11 +360,7 @@ export class LabelTable {
   #evictOrphans(low: number, high: number, poolId: number | undefined): number {
     const found: number[] = []
     for (const slot of [ORPHAN_SLOT, ...this.#parted]) {
-      if (!this.has(slot)) continue
-      const bucket = this.#engineBucket(slot, low, high)
-      for (let at = this.#words[bucket]!; at !== 0; at = this.#record(at, R_ENGINE_NEXT)) {
-        if (this.#record(at, R_SLOT) !== slot || this.#record(at, R_ENGINE) !== low) continue
-        if (this.#record(at, R_ENGINE + 1) !== high) continue
+      for (let at = this.#find(slot, low, high); at !== 0; at = this.#places.findNext(at, slot, low, high)) {
         const hasPool = (this.#record(at, R_FLAGS) & HAS_POOL) !== 0
         if (poolId === undefined || !hasPool || this.#record(at, R_POOL) === (poolId | 0)) found.push(at)
       }
@@ -501,38 +467,21 @@ export class LabelTable {
     engineHash: readonly [number, number],
     sequenceHash: readonly [number, number],
   ): number {
-    let block = this.#findBlock(sequenceHash[0], sequenceHash[1])
-    while (!this.#hasRoom(block === 0)) {
+    const places = this.#places
+    while (!places.hasRoom(places.findBlock(sequenceHash[0], sequenceHash[1]) === 0)) {
       if (!this.#makeRoom()) return 0
-      block = this.#findBlock(sequenceHash[0], sequenceHash[1])
     }
     let record = 0
     this.#write(() => {
-      if (block === 0) block = this.#newBlock(sequenceHash[0], sequenceHash[1])
-      record = this.#freeRecord
-      if (record === 0) record = ++this.#touchedRecords
-      else this.#freeRecord = this.#record(record, R_NEXT)
-      this.#setRecord(record, R_ENGINE, engineHash[0])
-      this.#setRecord(record, R_ENGINE + 1, engineHash[1])
-      this.#setRecord(record, R_BLOCK, block)
+      record = places.add(workerSlot, engineHash, sequenceHash)
       this.#setRecord(record, R_STATE, POOL_STATE.untold)
       this.#setRecord(record, R_POOL, 0)
       this.#setRecord(record, R_SET, 0)
       this.#setRecord(record, R_FLAGS, 0)
-      this.#setRecord(record, R_NEXT, this.#block(block, B_RECORD))
-      this.#setBlock(block, B_RECORD, record)
       this.#byState[POOL_STATE.untold]!++
       this.#bySlot.set(workerSlot, (this.#bySlot.get(workerSlot) ?? 0) + 1)
-      this.#setRecord(record, R_SLOT, workerSlot)
-      this.#hash(record)
     })
     return record
-  }
-
-  #hasRoom(needsBlock: boolean): boolean {
-    const hasRecord = this.#freeRecord !== 0 || this.#touchedRecords < this.#recordsMax
-    const hasBlock = !needsBlock || this.#freeBlock !== 0 || this.#touchedBlocks < this.#blocksMax
-    return hasRecord && hasBlock
   }
 
   /** Drops an evicted record, else one of a worker that has left. False: none was found near. */
@@ -544,9 +493,9 @@ export class LabelTable {
 
   /** Drops the next record with this value of a word. False: none was found near. */
   #dropNext(word: number, value: number): boolean {
-    const steps = Math.min(ROOM_STEPS, this.#touchedRecords)
+    const steps = Math.min(ROOM_STEPS, this.#places.touchedRecords)
     for (let step = 0; step < steps; step++) {
-      this.#hand = (this.#hand % this.#touchedRecords) + 1
+      this.#hand = (this.#hand % this.#places.touchedRecords) + 1
       const record = this.#hand
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, word) !== value) continue
       this.#write(() => this.#drop(record))
@@ -556,106 +505,26 @@ export class LabelTable {
     return false
   }
 
-  #newBlock(low: number, high: number): number {
-    let block = this.#freeBlock
-    if (block === 0) block = ++this.#touchedBlocks
-    else this.#freeBlock = this.#block(block, B_NEXT)
-    this.#usedBlocks++
-    this.#setBlock(block, B_SEQUENCE, low)
-    this.#setBlock(block, B_SEQUENCE + 1, high)
-    this.#setBlock(block, B_FLAGS, 0)
-    this.#setBlock(block, B_RECORD, 0)
-    const bucket = this.#blockBucket(low, high)
-    this.#setBlock(block, B_NEXT, this.#words[bucket]!)
-    this.#set(bucket, block)
-    return block
-  }
-
   /** With its block, if it was the last record of it. */
   #drop(record: number): void {
-    this.#unhash(record)
     this.#setState(record, POOL_STATE.untold)
     this.#byState[POOL_STATE.untold]!--
     this.#sets.give(this.#record(record, R_SET))
     this.#leaveSlot(record)
-    const block = this.#record(record, R_BLOCK)
-    const next = this.#record(record, R_NEXT)
-    if (this.#block(block, B_RECORD) === record) this.#setBlock(block, B_RECORD, next)
-    else {
-      let at = this.#block(block, B_RECORD)
-      while (this.#record(at, R_NEXT) !== record) at = this.#record(at, R_NEXT)
-      this.#setRecord(at, R_NEXT, next)
-    }
-    this.#setRecord(record, R_BLOCK, 0)
-    this.#setRecord(record, R_NEXT, this.#freeRecord)
-    this.#freeRecord = record
-    if (this.#block(block, B_RECORD) === 0) this.#dropBlock(block)
-  }
-
-  #dropBlock(block: number): void {
-    if ((this.#block(block, B_FLAGS) & IS_LABELLED) !== 0) this.#count(L_LABELLED, -1)
-    const bucket = this.#blockBucket(this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1))
-    const next = this.#block(block, B_NEXT)
-    if (this.#words[bucket] === block) this.#set(bucket, next)
-    else {
-      let at = this.#words[bucket]!
-      while (this.#block(at, B_NEXT) !== block) at = this.#block(at, B_NEXT)
-      this.#setBlock(at, B_NEXT, next)
-    }
-    this.#setBlock(block, B_NEXT, this.#freeBlock)
-    this.#freeBlock = block
-    this.#usedBlocks--
+    this.#places.drop(record)
   }
 
   #eachOf(workerSlot: number, then: (record: number) => void): void {
     if (!this.has(workerSlot)) return
-    for (let record = 1; record <= this.#touchedRecords; record++) {
+    for (let record = 1; record <= this.#places.touchedRecords; record++) {
       if (this.#record(record, R_BLOCK) !== 0 && this.#record(record, R_SLOT) === workerSlot)
         this.#write(() => then(record))
     }
   }
 
-  #isOf(record: number, [low, high]: readonly [number, number]): boolean {
-    const block = this.#record(record, R_BLOCK)
-    return this.#block(block, B_SEQUENCE) === low && this.#block(block, B_SEQUENCE + 1) === high
-  }
-
   /** 0: there is none. */
   #find(workerSlot: number, low: number, high: number): number {
-    if (!this.has(workerSlot)) return 0
-    let at = this.#words[this.#engineBucket(workerSlot, low, high)]!
-    while (at !== 0) {
-      const isIt = this.#record(at, R_ENGINE) === low && this.#record(at, R_ENGINE + 1) === high
-      if (isIt && this.#record(at, R_SLOT) === workerSlot) return at
-      at = this.#record(at, R_ENGINE_NEXT)
-    }
-    return 0
-  }
-
-  #findBlock(low: number, high: number): number {
-    let at = this.#words[this.#blockBucket(low, high)]!
-    while (at !== 0 && (this.#block(at, B_SEQUENCE) !== low || this.#block(at, B_SEQUENCE + 1) !== high)) {
-      at = this.#block(at, B_NEXT)
-    }
-    return at
-  }
-
-  #hash(record: number): void {
-    const bucket = this.#bucketOfRecord(record)
-    this.#setRecord(record, R_ENGINE_NEXT, this.#words[bucket]!)
-    this.#set(bucket, record)
-  }
-
-  #unhash(record: number): void {
-    const bucket = this.#bucketOfRecord(record)
-    const next = this.#record(record, R_ENGINE_NEXT)
-    if (this.#words[bucket] === record) {
-      this.#set(bucket, next)
-      return
-    }
-    let at = this.#words[bucket]!
-    while (this.#record(at, R_ENGINE_NEXT) !== record) at = this.#record(at, R_ENGINE_NEXT)
-    this.#setRecord(at, R_ENGINE_NEXT, next)
+    return this.has(workerSlot) ? this.#places.find(workerSlot, low, high) : 0
   }
 
   #setSlot(record: number, workerSlot: number): void {
@@ -665,7 +534,7 @@ export class LabelTable {
     }
     this.#leaveSlot(record)
     this.#bySlot.set(workerSlot, (this.#bySlot.get(workerSlot) ?? 0) + 1)
-    this.#setRecord(record, R_SLOT, workerSlot)
+    this.#places.setSlot(record, workerSlot)
   }
 
   #leaveSlot(record: number): void {
@@ -675,37 +544,20 @@ export class LabelTable {
     else this.#bySlot.set(slot, left)
   }
 
-  #bucketOfRecord(record: number): number {
-    const low = this.#record(record, R_ENGINE)
-    return this.#engineBucket(this.#record(record, R_SLOT), low, this.#record(record, R_ENGINE + 1))
-  }
-
-  #blockBucket(low: number, high: number): number {
-    return LABEL_HEADER_WORDS + bucketOf(low, high, this.#buckets)
-  }
-
-  #engineBucket(workerSlot: number, low: number, high: number): number {
-    return this.#engineBase + bucketOf(low ^ Math.imul(workerSlot, 0x85ebca6b), high, this.#buckets)
-  }
-
-  #blockAt(block: number): number {
-    return this.#blockBase + (block - 1) * BLOCK_WORDS
-  }
-
   #block(block: number, word: number): number {
-    return this.#words[this.#blockAt(block) + word]!
+    return this.#places.block(block, word)
   }
 
   #setBlock(block: number, word: number, value: number): void {
-    this.#set(this.#blockAt(block) + word, value)
+    this.#places.setBlock(block, word, value)
   }
 
   #record(record: number, word: number): number {
-    return this.#words[this.#recordBase + (record - 1) * RECORD_WORDS + word]!
+    return this.#places.record(record, word)
   }
 
   #setRecord(record: number, word: number, value: number): void {
-    this.#set(this.#recordBase + (record - 1) * RECORD_WORDS + word, value)
+    this.#places.setRecord(record, word, value)
   }
 
   #setRecordNow(record: number, word: number, value: number): void {
@@ -713,18 +565,11 @@ export class LabelTable {
   }
 
   #count(word: number, by: number): void {
-    this.#set(word, this.#words[word]! + by)
+    this.#places.count(word, by)
   }
 
-  #set(at: number, value: number): void {
-    Atomics.store(this.#words, at, value)
-  }
-
-  /** A write section: readers that look meanwhile look again. */
   #write(change: () => void): void {
-    Atomics.add(this.#words, L_VERSION, 1)
-    change()
-    Atomics.add(this.#words, L_VERSION, 1)
+    this.#places.write(change)
   }
 }
 

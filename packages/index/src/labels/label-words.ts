@@ -12,7 +12,8 @@
  *
  * Protocol  one writer. It makes VERSION odd while it changes anything, so a reader that saw the same even
  *           version before and after has read one state of a block. Every access of a reader is atomic, and
- *           so is every write.
+ *           so is every write, but for those of `clearLabelMemory`: it fills memory whose writer is gone, and
+ *           VERSION is odd meanwhile.
  */
 
 /** Memory of the labels of one shard. */
@@ -115,10 +116,15 @@ export function createLabelMemory(bytes: number, shape: LabelShape = LABEL_SHAPE
   return memory
 }
 
-/** Makes a memory empty again, whatever its last writer left; readers look again meanwhile. */
+/**
+ * Makes a memory empty again, whatever its last writer left; readers look again meanwhile. Memory that no
+ * writer has changed is left alone: a fill would take all of it from the system.
+ */
 export function clearLabelMemory(memory: LabelMemory): void {
   const words = new Int32Array(memory)
-  const version = Atomics.load(words, L_VERSION) | 1
+  const before = Atomics.load(words, L_VERSION)
+  if (before === 0) return
+  const version = before | 1
   Atomics.store(words, L_VERSION, version)
   Atomics.store(words, L_LABELLED, 0)
   Atomics.store(words, L_POOLED, 0)

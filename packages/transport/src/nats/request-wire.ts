@@ -24,6 +24,7 @@ export const VERSION = 1
 export const CALL_BYTES = 8
 const HEAD_BYTES = 1 + CALL_BYTES + 4
 const FRAME_HEAD_BYTES = 5
+
 export interface Frame {
   readonly kind: FrameKind
   /** A view of what was received. */

@@ -27,7 +27,10 @@ const CONSUMER_INACTIVE_MS = 300_000
 const TAKEN_MS_MAX = 600_000
 const READER_INACTIVE_MS = 30_000
 const READ_MESSAGES = 256
-/** In a row: a thread that stands still before the first message of a request gets none of it. */
+/**
+ * Rounds in a row without a message that end a reading. One says nothing: a thread that stands still before
+ * the first message of a request gets none of it.
+ */
 const VAIN_ROUNDS_MAX = 3
 /** A pull is asked anew after this time, and the broker says twice meanwhile that it is there. */
 const PULL_MS = 10_000

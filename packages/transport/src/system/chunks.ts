@@ -8,7 +8,7 @@ const COPIED_BYTES_MAX = 16_384
 const LINE_END = Buffer.from('\r\n')
 export const LAST_CHUNK = Buffer.from('0\r\n\r\n')
 
-/** What is to be written for a chunk of these bytes, which are not none. */
+/** What is to be written for a chunk of these bytes, of which there is at least one. */
 export function chunkOf(bytes: Uint8Array): readonly Uint8Array[] {
   const { length } = bytes
   const size = length.toString(16)

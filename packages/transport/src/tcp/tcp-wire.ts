@@ -5,12 +5,10 @@
  *
  *   stream 0, about the connection
  *     hello     {protocol, version, frameBytesMax, streamsMax, windowBytes, idleMs}: the first frame of each
- *     side:
- *               what it reads, so the other must stay within
+ *               side: what it reads, so the other must stay within
  *     alive     nil: this side is there, although it has nothing to say
  *     bye       integer: the last stream that the server has seen; it takes no more, and what is open goes on
- *   streams 1, 2, …, each a call, in the order in which the client opens them; requests/frames.ts has the
- *   kinds
+ *   streams 1, 2, …, each a call, in the order in which the client opens them (kinds: requests/frames.ts)
  *     body, data    bin         credit, end    integer
  *     open, head    map         failed         [reason, whether the request was seen]
  *     cancel        nil

@@ -1,15 +1,15 @@
 /** The field `moe_query` of a body, as a router takes it: anything else than its members is refused. */
 
 import { openText } from '@homing/base'
-import type { BodyFields } from '@homing/http'
-import type { MoeQuery } from '@homing/placement'
+import type { MoeQueryHint } from '@homing/openai'
+import type { BodyFields } from './body-fields.ts'
 
 const MEMBERS = ['layer_id', 'expert_ids', 'expert_group', 'fallback_to_unlabeled']
 const EXPERT_IDS_MAX = 4096
 const U32_MAX = 0xffff_ffff
 
 /** `name`: where it is in the body. Undefined: it is not there. */
-export function readMoeQuery(fields: BodyFields, name: string, value: unknown): MoeQuery | undefined {
+export function readMoeQuery(fields: BodyFields, name: string, value: unknown): MoeQueryHint | undefined {
   if (value === undefined || value === null) return undefined
   if (typeof value !== 'object' || Array.isArray(value))
     return fields.mistyped(`${name} is ${JSON.stringify(value)}; it must be an object`)
