@@ -18,6 +18,7 @@ import { type Clock, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
 import {
   answerLimits,
+  beforeGivenUp,
   ContinuedStream,
   continuedRequest,
   type Delivered,
@@ -177,9 +178,17 @@ export class StreamContinuation {
     return why === undefined
   }
 
-  /** An error of the engine among these events, after which another worker may go on; undefined: none. */
-  errorIn(bytes: Uint8Array): { readonly before: Uint8Array; readonly message: string } | undefined {
-    const found = this.#unfit === undefined ? engineErrorOf(bytes) : undefined
+  /**
+   * Where the engine fails in these events: an error, after which another worker may go on, or a choice that
+   * it gave up, which is the end for no client; undefined: it does not.
+   */
+  failureIn(
+    bytes: Uint8Array,
+    sawError: boolean,
+  ): { readonly before: Uint8Array; readonly message: string } | undefined {
+    const found = sawError && this.#unfit === undefined ? engineErrorOf(bytes) : undefined
+    const before = beforeGivenUp(found?.before ?? bytes)
+    if (before !== undefined) return { before, message: 'it gave up the request' }
     if (found !== undefined) this.#lastWords = bytes.slice(found.before.length)
     return found
   }

@@ -174,6 +174,43 @@ t.test(
   },
 )
 
+const GIVEN_UP = [head(200, SSE), finish(ROLE + text('one') + delta({}, 'abort') + DONE)]
+
+t.test('a stream that its engine gives up goes on elsewhere', async t => {
+  const acts = [GIVEN_UP, [head(200, SSE), REST]]
+  const { client, settled, outcomes, world } = await run(t, acts, { dies: false })
+  t.strictSame(seen(client.body), ['one two', 'done'])
+  t.notMatch(client.body, /abort/)
+  t.strictSame(settled, [
+    ['error', true],
+    ['ok', false],
+  ])
+  t.strictSame(outcomes, ['place'])
+  t.match(world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'failed' } }])
+  const nothing = [
+    [head(200, SSE), finish(ROLE + delta({}, 'abort') + DONE)],
+    [head(200, SSE), finish(text('x'))],
+  ]
+  t.match((await run(t, nothing, { dies: false })).sent[1], { path: CHAT }, 'nothing was there: anew')
+})
+
+t.test('where no worker goes on with a stream that was given up, its end is no success', async t => {
+  for (const [members, migrationsMax] of [
+    [{ n: 2 }, 1],
+    [{ logprobs: true }, 1],
+    [{}, 0],
+    [{}, 1],
+  ] as const) {
+    const body = { ...BODY, ...members }
+    const { client, settled } = await run(t, [GIVEN_UP], { body, migrationsMax, dies: false })
+    t.strictSame(seen(client.body), ['one', 'upstream_failed'], JSON.stringify(members))
+    t.strictSame(settled.at(-1), ['error', false])
+  }
+  const talks = finish(`${ROLE + text('one "abort') + text('', 'stop')}${DONE}`)
+  const { client } = await run(t, [[head(200, SSE), talks]], { dies: false })
+  t.strictSame(seen(client.body), ['one "abort', 'done'], 'a text about it is a text')
+})
+
 t.test('where only the end was missing it is written, whatever was asked for', async t => {
   for (const members of [{}, { n: 1, tools: [{ type: 'function' }] }, { logprobs: true }]) {
     const acts = [[head(200, SSE), data(ROLE + text('one', 'stop'))], []]

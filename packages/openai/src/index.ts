@@ -22,6 +22,7 @@ export {
 } from './delivered-stream.ts'
 export { editMembers, type MemberChanges } from './edit-members.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
+export { beforeGivenUp, isGivenUp, isGivenUpAnswer } from './given-up.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export { type FormModel, isForm, readFormModel } from './multipart.ts'
 export { estimatePrompt, IMAGE_TOKENS, mediaTokensOf, type PromptEstimate } from './prompt-estimate.ts'

@@ -4,9 +4,11 @@ import t from 'tap'
 import {
   type AnswerLimits,
   answerLimits,
+  beforeGivenUp,
   ContinuedStream,
   continuedRequest,
   engineErrorOf,
+  isGivenUpAnswer,
   textRequest,
   unfitRequest,
   wantsUsage,
@@ -219,4 +221,22 @@ t.test('errors of the engine are found behind what came before them', async t =>
   t.equal(found('{"error":"dead"}')?.message, 'dead')
   t.equal(found('{"error":{"message":"too long","code":400}}'), undefined, 'the client is to blame')
   t.equal(engineErrorOf(Buffer.from(event)), undefined)
+})
+
+t.test('what the engine gave up is found, and a text about it is not', async t => {
+  const event = (choice: object): string =>
+    `data: ${JSON.stringify({ choices: [{ index: 0, ...choice }] })}\n\n`
+  const begun = event({ delta: { content: 'a "abort"' }, finish_reason: null })
+  const before = (events: string) => {
+    const found = beforeGivenUp(Buffer.from(events))
+    return found && Buffer.from(found).toString()
+  }
+  for (const word of ['abort', 'error'])
+    t.equal(before(`${begun}${event({ delta: {}, finish_reason: word })}data: [DONE]\n\n`), begun)
+  t.equal(before(`${begun}${event({ delta: { content: 'abort' }, finish_reason: 'stop' })}`), undefined)
+  t.equal(before('data: {"type":"abort"}\n\n'), undefined, 'no chunk of a completion')
+  t.equal(before(`data: {"choices":[{},{"finish_reason":  "abort"}]}\n\n`), '', 'one of several choices')
+  t.ok(isGivenUpAnswer(bytes({ choices: [{ text: '', finish_reason: 'abort' }] })))
+  t.notOk(isGivenUpAnswer(bytes({ choices: [{ text: 'abort', finish_reason: 'stop' }] })))
+  t.notOk(isGivenUpAnswer(Buffer.from('"abort"')))
 })
