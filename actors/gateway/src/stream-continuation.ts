@@ -3,7 +3,7 @@
  * one answer (docs/reliability.md). One for each exchange; which step comes when is the exchange's.
  *
  *   passing ──its worker fails──▶ `next` ──▶ place    a completion of the ids of prompt and delivered text
- *                                       ├──▶ anew     nothing of the text was delivered: the same request
+ *                                       ├──▶ anew     nothing was delivered: the same request
  *                                       ├──▶ end      all of it was delivered: only its end was missing
  *                                       └──▶ unfit    why no worker can go on with it
  *
@@ -243,11 +243,11 @@ export class StreamContinuation {
     const { reader, limits } = this.#parts
     const body = given.upstream.body!
     const form = given.legs!.route === 'chat' ? 'chat' : 'completions'
-    const { text, sample, isFinished, hasUsage } = delivered
+    const { text, hasIds, sample, isFinished, hasUsage } = delivered
     const why = unfitRequest(body)
     if (given.upstream.tokens?.isForAll === true && given.upstream.tokens.state !== undefined && !isFinished)
       return this.#nextOfTokens(given, given.upstream.tokens, form)
-    if (text === '' && !isFinished && why !== 'choices') {
+    if (text === '' && !hasIds && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
       this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
       return { kind: 'place', ready: { ...given, waiting: undefined }, deliveredTokens: 0 }

@@ -241,6 +241,15 @@ t.test('asked anew, the usage is the engine’s own, and a turn begins once', as
   t.equal(client.body.split('"role"').length, 2)
 })
 
+t.test('ids without a text were delivered, too: nothing begins anew', async t => {
+  const ids = event({ ...SAME, choices: [{ index: 0, delta: { content: '' }, token_ids: [5] }] })
+  const body = { ...BODY, return_token_ids: true }
+  const { client, sent, outcomes } = await run(t, [[head(200, SSE), data(ROLE + ids)], [REST]], { body })
+  t.strictSame(seen(client.body), ['', 'upstream_failed'])
+  t.equal(sent.length, 1)
+  t.strictSame(outcomes, ['ids'])
+})
+
 t.test('the access log and the metrics have the whole', async t => {
   const usage = { prompt_tokens: 6, completion_tokens: 4, total_tokens: 10 }
   const rest = finish(more(' two', 'stop') + event({ choices: [], usage }) + DONE)

@@ -36,6 +36,8 @@ export interface StreamChoice extends Readonly<Record<string, unknown>> {
 
 export interface Delivered {
   readonly text: string
+  /** Token ids have passed, with or without text. */
+  readonly hasIds: boolean
   /** The last chunk with a choice that passed; undefined: none. */
   readonly sample: StreamChunk | undefined
   /** The chunk with a finish reason has passed. */
@@ -68,6 +70,7 @@ export class DeliveredStream {
   /** Events that were parsed since the last attempt to find what they have in common. */
   #parsed = 0
   #sample: StreamChunk | undefined
+  #hasIds = false
   #isFinished = false
   #hasUsage = false
   #unfit: UnfitStream | undefined
@@ -105,6 +108,7 @@ export class DeliveredStream {
   read(): Delivered {
     return {
       text: parseJson(`"${this.#text.toString('utf8', 0, this.#textBytes)}"`) as string,
+      hasIds: this.#hasIds,
       sample: this.#sample,
       isFinished: this.#isFinished,
       hasUsage: this.#hasUsage,
@@ -179,6 +183,8 @@ export class DeliveredStream {
       this.#isFinished = true
       if (chunk.usage != null) this.#hasUsage = true
     }
+    const { token_ids: ids } = choice
+    if (Array.isArray(ids) && ids.length > 0) this.#hasIds = true
     if (text === '') return
     const written = Buffer.from(JSON.stringify(text))
     this.#keep(written, 1, written.length - 1)
