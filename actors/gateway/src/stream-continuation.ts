@@ -8,10 +8,11 @@
  *                                       └──▶ unfit    why no worker can go on with it
  *
  * What was delivered is tokenized as a text of its own behind the prompt. A tokenizer may cut it otherwise
- * than the engine did; the text is the same.
+ * than the engine did; the text is the same. Of a stream that has token ids (`return_token_ids`) these go
+ * behind the prompt, so that it is continued exactly.
  *
- * Bounds   `migrationsMax` continuations for each request; the text that streams keep, together, is within
- *          ContinuationMemory: a stream for which there is no room cannot be continued.
+ * Bounds   `migrationsMax` continuations for each request; the text or the ids that streams keep, together,
+ *          are within ContinuationMemory: a stream for which there is no room cannot be continued.
  */
 
 import { type Clock, type ErrorRecord, toErrorRecord } from '@homing/base'
@@ -25,6 +26,7 @@ import {
   DeliveredStream,
   endsInStop,
   engineErrorOf,
+  mayHoldText,
   streamEnd,
   textRequest,
   type UsageReport,
@@ -243,11 +245,11 @@ export class StreamContinuation {
     const { reader, limits } = this.#parts
     const body = given.upstream.body!
     const form = given.legs!.route === 'chat' ? 'chat' : 'completions'
-    const { text, hasIds, sample, isFinished, hasUsage } = delivered
-    const why = unfitRequest(body)
+    const { text, ids: givenIds, sample, isFinished, hasUsage } = delivered
+    const why = unfitRequest(body, givenIds !== undefined)
     if (given.upstream.tokens?.isForAll === true && given.upstream.tokens.state !== undefined && !isFinished)
       return this.#nextOfTokens(given, given.upstream.tokens, form)
-    if (text === '' && !hasIds && !isFinished && why !== 'choices') {
+    if (text === '' && givenIds === undefined && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
       this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
       return { kind: 'place', ready: { ...given, waiting: undefined }, deliveredTokens: 0 }
@@ -260,13 +262,14 @@ export class StreamContinuation {
     // What was not known when it was placed is not asked for while its client waits.
     if ((unknownPromptReason ?? textBlocksReason ?? estimate) !== undefined)
       return { kind: 'unfit', why: 'prompt' }
-    if (!isFinished && endsInStop(body, text)) return { kind: 'unfit', why: 'stops' }
+    const mayLackText = givenIds === undefined ? endsInStop(body, text) : mayHoldText(body)
+    if (!isFinished && mayLackText) return { kind: 'unfit', why: 'stops' }
     const promptIds = await this.#ids({ route: form, body, hold: this.#hold })
-    const textIds = promptIds && (await this.#textIds(model, text))
+    const deliveredIds = promptIds && (givenIds ?? (await this.#textIds(model, text)))
     // Of an exchange that is over, the body is another's.
-    if (promptIds === undefined || textIds === undefined || this.#isClosed)
+    if (promptIds === undefined || deliveredIds === undefined || this.#isClosed)
       return { kind: 'unfit', why: 'prompt' }
-    const [promptTokens, deliveredTokens] = [promptIds.length, textIds.length]
+    const [promptTokens, deliveredTokens] = [promptIds.length, deliveredIds.length]
     this.#before = { promptTokens, deliveredTokens }
     if (promptTokens + deliveredTokens > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))
       return { kind: 'unfit', why: 'too_long' }
@@ -281,7 +284,7 @@ export class StreamContinuation {
     const least = (asked.tokensMin ?? 0) - deliveredTokens
     const ids = new Int32Array(promptTokens + deliveredTokens)
     ids.set(promptIds)
-    ids.set(textIds, promptTokens)
+    ids.set(deliveredIds, promptTokens)
     const rest = continuedRequest(body, ids, { tokensMax: left, tokensMin: least > 0 ? least : undefined })
     if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
     const ready = await reader.continued(this.#http, rest, given.routing)
@@ -303,7 +306,7 @@ export class StreamContinuation {
     const { ids: promptIds, state } = tokens
     const generated = state!.ids
     if (generated === undefined) return { kind: 'unfit', why: 'memory' }
-    const why = unfitRequest(body)
+    const why = unfitRequest(body, true)
     // What counts generated tokens, the worker is told which ones are.
     if (why === 'guided' || why === 'tied') return { kind: 'unfit', why }
     const tokensCount = promptIds.length + generated.length

@@ -241,13 +241,47 @@ t.test('asked anew, the usage is the engine’s own, and a turn begins once', as
   t.equal(client.body.split('"role"').length, 2)
 })
 
-t.test('ids without a text were delivered, too: nothing begins anew', async t => {
-  const ids = event({ ...SAME, choices: [{ index: 0, delta: { content: '' }, token_ids: [5] }] })
+const withIds = (content: string, ...ids: readonly number[]): string =>
+  event({ ...SAME, choices: [{ index: 0, delta: { content }, token_ids: ids, finish_reason: null }] })
+
+t.test('a stream with token ids is continued by them, with and without a text', async t => {
+  const rest = event({
+    choices: [{ index: 0, text: ' two', prompt_token_ids: [1], token_ids: [7], finish_reason: 'stop' }],
+  })
   const body = { ...BODY, return_token_ids: true }
-  const { client, sent, outcomes } = await run(t, [[head(200, SSE), data(ROLE + ids)], [REST]], { body })
-  t.strictSame(seen(client.body), ['', 'upstream_failed'])
-  t.equal(sent.length, 1)
-  t.strictSame(outcomes, ['ids'])
+  // The last one has no text yet: a character may need another token.
+  const begun = data(ROLE + withIds('one', 5) + withIds('', 6))
+  const { client, sent } = await run(
+    t,
+    [
+      [head(200, SSE), begun],
+      [head(200, SSE), finish(rest + DONE)],
+    ],
+    { body },
+  )
+  t.strictSame(seen(client.body), ['one two', 'done'])
+  const { model, stream } = BODY
+  t.strictSame(sent[1]!.body, {
+    ...{ model, stream, prompt: [...IDS, 5, 6], max_tokens: 7, return_token_ids: true },
+  })
+  t.strictSame(
+    [...client.body.matchAll(/"token_ids":\[(.*?)\]/g)].map(([, ids]) => ids),
+    ['5', '6', '7'],
+  )
+  t.notMatch(client.body, /prompt_token_ids/)
+})
+
+t.test('where the ids are not known, or text may be held back, nothing is said twice', async t => {
+  for (const [members, event, outcome] of [
+    [{ return_token_ids: true }, text('one'), 'ids'],
+    [{ return_token_ids: true, stop: '###' }, withIds('', 5), 'stops'],
+    [{}, withIds('', 5) + text('one'), 'ids'],
+  ] as const) {
+    const acts = [[head(200, SSE), data(ROLE + event)], [REST]]
+    const { sent, client, outcomes } = await run(t, acts, { body: { ...BODY, ...members } })
+    t.equal(seen(client.body)[1], 'upstream_failed')
+    t.strictSame([sent.length, outcomes], [1, [outcome]])
+  }
 })
 
 t.test('the access log and the metrics have the whole', async t => {

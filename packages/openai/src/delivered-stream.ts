@@ -5,11 +5,14 @@
  *         └───────────── prefix ────────────────────────────┘    └──────── suffix ───────┘
  *
  * The events of a stream differ in their text alone, so an event that begins and ends as the last one that
- * was parsed is only compared, and its text is kept as it is written. All others are parsed.
+ * was parsed is only compared, and its text is kept as it is written. All others are parsed. Of a stream that
+ * has the ids of its tokens, those are kept, and not the text: a part of it may still be the engine's, which
+ * waits for the end of a character.
  *
  * Invariants
- *   I1  `text` is that of all content events that passed, in order; or `unfit` says why it is not known.
- *   I2  The memory is that of the text, doubled at most, and one event.
+ *   I1  `text` is that of all content events that passed, in order, or `ids` are those of all their tokens;
+ *       or `unfit` says why neither is known.
+ *   I2  The memory is that of the text or of the ids, doubled at most, and one event.
  */
 
 import { isDeepStrictEqual } from 'node:util'
@@ -19,7 +22,7 @@ import { parseJson } from '@homing/base'
 export type DeliveredForm = 'chat' | 'completions'
 
 /** Why no engine could go on with what was delivered. */
-export type UnfitStream = 'choices' | 'logprobs' | 'other_content' | 'form' | 'memory'
+export type UnfitStream = 'choices' | 'logprobs' | 'other_content' | 'ids' | 'form' | 'memory'
 
 /** A chunk of a stream, as far as this project reads it. */
 export interface StreamChunk extends Readonly<Record<string, unknown>> {
@@ -31,13 +34,15 @@ export interface StreamChoice extends Readonly<Record<string, unknown>> {
   readonly index?: unknown
   readonly text?: unknown
   readonly delta?: unknown
+  readonly token_ids?: unknown
   readonly finish_reason?: unknown
 }
 
 export interface Delivered {
+  /** Empty where `ids` are known. */
   readonly text: string
-  /** Token ids have passed, with or without text. */
-  readonly hasIds: boolean
+  /** Of all tokens that passed, those without a text included; undefined: the stream has none. */
+  readonly ids: Int32Array | undefined
   /** The last chunk with a choice that passed; undefined: none. */
   readonly sample: StreamChunk | undefined
   /** The chunk with a finish reason has passed. */
@@ -53,18 +58,19 @@ const LINE_FEED = 0x0a
 const CARRIAGE_RETURN = 0x0d
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
-const TEXT_BYTES_FIRST = 256
+const TOKEN_ID_MAX = 0xffff_ffff
+const KEPT_BYTES_FIRST = 256
 /** Of one stream. */
-const STREAM_TEXT_BYTES_MAX = 4_194_304
+const STREAM_BYTES_MAX = 4_194_304
 /** Some engines write another time into the events of each second: what they have in common is found anew. */
 const LEARN_EVERY = 16
 
 export class DeliveredStream {
   readonly #form: DeliveredForm
   readonly #take: TakeMemory
-  /** The text as JSON writes it between quotes. */
-  #text = Buffer.alloc(0)
-  #textBytes = 0
+  /** The text as JSON writes it between quotes; of a stream with token ids these, 4 bytes each. */
+  #kept = Buffer.alloc(0)
+  #keptBytes = 0
   #prefix = Buffer.alloc(0)
   #suffix = Buffer.alloc(0)
   /** Events that were parsed since the last attempt to find what they have in common. */
@@ -106,9 +112,10 @@ export class DeliveredStream {
 
   /** Throws SyntaxError where the texts of the events are none together. */
   read(): Delivered {
+    const kept = this.#kept.subarray(0, this.#keptBytes)
     return {
-      text: parseJson(`"${this.#text.toString('utf8', 0, this.#textBytes)}"`) as string,
-      hasIds: this.#hasIds,
+      text: this.#hasIds ? '' : (parseJson(`"${kept.toString()}"`) as string),
+      ids: this.#hasIds ? new Int32Array(new Uint8Array(kept).buffer) : undefined,
       sample: this.#sample,
       isFinished: this.#isFinished,
       hasUsage: this.#hasUsage,
@@ -123,9 +130,9 @@ export class DeliveredStream {
   /** It cannot be continued, so that its text is not needed any more. */
   #giveUp(why: UnfitStream): void {
     this.#unfit ??= why
-    this.#take(-this.#text.length)
-    this.#text = Buffer.alloc(0)
-    this.#textBytes = 0
+    this.#take(-this.#kept.length)
+    this.#kept = Buffer.alloc(0)
+    this.#keptBytes = 0
   }
 
   /** The end of an event that differs in its text alone from the last one; `at`: it does not. */
@@ -140,20 +147,20 @@ export class DeliveredStream {
   }
 
   #keep(bytes: Uint8Array, from: number, to: number): void {
-    const needed = this.#textBytes + to - from
-    if (needed > this.#text.length) {
-      const length = Math.max(TEXT_BYTES_FIRST, 2 ** Math.ceil(Math.log2(needed)))
-      if (length > STREAM_TEXT_BYTES_MAX || !this.#take(length - this.#text.length)) {
+    const needed = this.#keptBytes + to - from
+    if (needed > this.#kept.length) {
+      const length = Math.max(KEPT_BYTES_FIRST, 2 ** Math.ceil(Math.log2(needed)))
+      if (length > STREAM_BYTES_MAX || !this.#take(length - this.#kept.length)) {
         this.#giveUp('memory')
         return
       }
       const grown = Buffer.alloc(length)
-      grown.set(this.#text)
-      this.#text = grown
+      grown.set(this.#kept)
+      this.#kept = grown
     }
     // Few bytes: a loop costs less than a view.
-    for (let i = from, j = this.#textBytes; i < to; i++, j++) this.#text[j] = bytes[i]!
-    this.#textBytes = needed
+    for (let i = from, j = this.#keptBytes; i < to; i++, j++) this.#kept[j] = bytes[i]!
+    this.#keptBytes = needed
   }
 
   #event(event: Uint8Array): void {
@@ -184,11 +191,29 @@ export class DeliveredStream {
       if (chunk.usage != null) this.#hasUsage = true
     }
     const { token_ids: ids } = choice
-    if (Array.isArray(ids) && ids.length > 0) this.#hasIds = true
-    if (text === '') return
+    if (Array.isArray(ids) && ids.length > 0) this.#keepIds(ids)
+    else if (text === '') return
+    else if (this.#hasIds) {
+      // Text of ids that came before has an empty list.
+      if (!Array.isArray(ids)) this.#giveUp('ids')
+    } else this.#keepText(text, chunk, event)
+  }
+
+  #keepIds(ids: readonly unknown[]): void {
+    const hasTextAlone = !this.#hasIds && this.#keptBytes > 0
+    if (hasTextAlone || !ids.every(isTokenId)) {
+      this.#giveUp('ids')
+      return
+    }
+    this.#hasIds = true
+    const bytes = new Uint8Array(Int32Array.from(ids).buffer)
+    this.#keep(bytes, 0, bytes.length)
+  }
+
+  #keepText(text: string, chunk: StreamChunk, event: Uint8Array): void {
     const written = Buffer.from(JSON.stringify(text))
     this.#keep(written, 1, written.length - 1)
-    if (choice.finish_reason == null) this.#learn(chunk, event)
+    if (chunk.choices[0]?.finish_reason == null) this.#learn(chunk, event)
   }
 
   #textOf(choice: StreamChoice): string {
@@ -248,10 +273,11 @@ export function* eventsOf(bytes: Uint8Array): Generator<Uint8Array> {
 
 /** The data of an event; undefined: it has none. */
 export function payloadOf(event: Uint8Array): string | undefined {
-  const lines = Buffer.from(event.buffer, event.byteOffset, event.length)
-    .toString()
-    .split(/\r\n|\r|\n/)
-    .filter(line => line.startsWith('data:'))
+  const text = Buffer.from(event.buffer, event.byteOffset, event.length).toString()
+  // Nearly every event is one line.
+  if (text.startsWith('data:') && text.indexOf('\n') === text.length - 2 && !text.includes('\r'))
+    return text.slice('data:'.length).trim()
+  const lines = text.split(/\r\n|\r|\n/).filter(line => line.startsWith('data:'))
   return lines.length === 0
     ? undefined
     : lines
@@ -303,6 +329,10 @@ function isAt(bytes: Uint8Array, at: number, expected: Uint8Array): boolean {
   if (at + expected.length > bytes.length) return false
   for (let i = 0; i < expected.length; i++) if (bytes[at + i] !== expected[i]) return false
   return true
+}
+
+function isTokenId(id: unknown): id is number {
+  return Number.isInteger(id) && (id as number) >= 0 && (id as number) <= TOKEN_ID_MAX
 }
 
 function isEmpty(value: unknown): boolean {

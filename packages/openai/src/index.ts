@@ -5,6 +5,7 @@ export {
   answerLimits,
   continuedRequest,
   endsInStop,
+  mayHoldText,
   textRequest,
   type UnfitRequest,
   unfitRequest,

@@ -9,6 +9,7 @@ import {
   continuedRequest,
   engineErrorOf,
   isGivenUpAnswer,
+  mayHoldText,
   textRequest,
   unfitRequest,
   wantsUsage,
@@ -43,6 +44,7 @@ t.test('what cannot be continued is refused, by the kind of reason', async t => 
     ['logprobs', { logprobs: 0 }],
     ['logprobs', { prompt_logprobs: 1 }],
     ['ids', { return_token_ids: true }],
+    ['ids', { return_tokens_as_token_ids: true }],
     ['penalties', { presence_penalty: -0.5 }],
     ['penalties', { frequency_penalty: 0.1 }],
     ['penalties', { repetition_penalty: 1.2 }],
@@ -53,6 +55,17 @@ t.test('what cannot be continued is refused, by the kind of reason', async t => 
   ]
   for (const [reason, members] of cases)
     t.equal(unfitRequest(bytes({ ...CHAT, ...members })), reason, JSON.stringify(members))
+})
+
+t.test('a request for ids is continued by them, unless the engine may hold text back', async t => {
+  const body = bytes({ ...CHAT, return_token_ids: true, stop: ['\n', '###'] })
+  t.equal(unfitRequest(body, true), undefined)
+  t.equal(unfitRequest(bytes({ ...CHAT, return_token_ids: true, n: 2 }), true), 'choices')
+  const rest = continuedRequest(body, Int32Array.of(5), { tokensMax: 3, tokensMin: undefined })
+  t.match(parsed(rest), { prompt: [5], return_token_ids: true })
+  t.ok(mayHoldText(body))
+  for (const stop of [undefined, null, [], '', '\n', ['a', 'b']])
+    t.notOk(mayHoldText(bytes({ ...CHAT, stop })))
 })
 
 t.test('limits of an answer are those of its route', async t => {
@@ -175,6 +188,25 @@ t.test('chunks of a completion become those of the chat that the client has', as
         total_tokens: 16,
         prompt_tokens_details: { cached_tokens: 10 },
       },
+    },
+    'DONE',
+  ])
+})
+
+t.test('of a prompt with ids the client gets those of the answer alone', async t => {
+  const known = { index: 0, text: 'a', prompt_token_ids: [1, 2], token_ids: [3], finish_reason: null }
+  const stream = new ContinuedStream({
+    form: 'completions',
+    sample: { id: 'cmpl-1', choices: [known] },
+    promptTokens: 2,
+    deliveredTokens: 1,
+    isAnew: false,
+  })
+  const first = { ...known, text: 'b', prompt_token_ids: [1, 2, 3], token_ids: [4, 5] }
+  t.strictSame(eventsIn(stream.convert(rest({ id: 'cmpl-2', choices: [first] }))), [
+    {
+      id: 'cmpl-1',
+      choices: [{ index: 0, text: 'b', prompt_token_ids: null, token_ids: [4, 5], finish_reason: null }],
     },
     'DONE',
   ])
