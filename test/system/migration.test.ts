@@ -245,6 +245,8 @@ const UNFIT: readonly (readonly [outcome: string, path: string, body: Body])[] =
   ['logprobs', CHAT, { logprobs: true }],
   ['penalties', CHAT, { presence_penalty: 0.5 }],
   ['penalties', CHAT, { repetition_penalty: 1.1 }],
+  ['penalties', CHAT, { repetition_detection: { max_pattern_size: 20 } }],
+  ['reasoning', CHAT, { include_reasoning: false }],
   ['ids', CHAT, { return_tokens_as_token_ids: true }],
   ['stops', CHAT, { return_token_ids: true, stop: ['###'] }],
   ['route', '/v1/responses', { input: 'a question' }],

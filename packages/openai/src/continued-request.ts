@@ -23,6 +23,7 @@ export type UnfitRequest =
   | 'tools'
   | 'logprobs'
   | 'penalties'
+  | 'reasoning'
   | 'ids'
   | 'tied'
   | 'stops'
@@ -49,7 +50,10 @@ const TIES = [
 /** They look back at what was generated, or may. */
 const LOOKING_BACK = [
   ...['no_repeat_ngram_size', 'custom_logit_processor', 'logits_processors', 'dry_multiplier', 'bad_words'],
+  'repetition_detection',
 ]
+/** False: the client gets no reasoning, or gets it later, so what it got is not all that was generated. */
+const REASONING = ['include_reasoning', 'stream_reasoning']
 /** Members that the prompt of token ids stands for, that are set anew, or that only a chat has. */
 const CUT = [
   ...['messages', 'prompt', 'max_tokens', 'max_completion_tokens', 'min_tokens', 'stream', 'n', 'best_of'],
@@ -83,6 +87,7 @@ export function unfitRequest(body: Uint8Array, hasIds = false): UnfitRequest | u
   if (['presence_penalty', 'frequency_penalty'].some(isGiven) || LOOKING_BACK.some(isGiven))
     return 'penalties'
   if (isGiven('repetition_penalty') && memberOf('repetition_penalty') !== 1) return 'penalties'
+  if (REASONING.some(name => memberOf(name) === false)) return 'reasoning'
   if (TIES.some(isGiven) || isGiven('echo') || isGiven('suffix') || isGiven('truncate_prompt_tokens'))
     return 'tied'
   return undefined
