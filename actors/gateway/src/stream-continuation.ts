@@ -90,9 +90,11 @@ const READ_PAUSE_MS = 200
 
 /**
  * Put before a delivered text to tokenize it, since a tokenizer may treat the beginning of a text otherwise
- * than the same text behind another one (SentencePiece puts a space before it).
+ * than the same text behind another one (SentencePiece puts a space before it). The first that stays a token
+ * of its own counts: a line feed is one piece with line feeds behind it, and so is a sign. Behind a letter no
+ * tokenizer joins one.
  */
-const BEFORE_TEXT = ['\n', '|']
+const BEFORE_TEXT = ['\n', '|', 'a']
 
 export class StreamContinuation {
   readonly #parts: ContinuationParts

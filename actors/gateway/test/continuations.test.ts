@@ -48,7 +48,8 @@ async function run(
     body = BODY,
     migrationsMax = 1,
     dies = true,
-  }: { body?: object; migrationsMax?: number; dies?: boolean } = {},
+    joins = [],
+  }: { body?: object; migrationsMax?: number; dies?: boolean; joins?: readonly string[] } = {},
 ) {
   let port = 0
   const sent: { path: string; body: Record<string, unknown> }[] = []
@@ -58,8 +59,10 @@ async function run(
     {
       read: ({ body: bytes, wantTokenIds }) => {
         const { prompt } = JSON.parse(textOf(bytes)) as { prompt?: unknown }
-        // As a tokenizer that treats the beginning of a text otherwise.
-        const before = prompt === '\n' ? [9] : typeof prompt === 'string' ? [9, ...IDS] : IDS
+        // As a tokenizer that treats the beginning of a text otherwise, and makes one token of some pairs.
+        const isPair = joins.some(pair => typeof prompt === 'string' && prompt.startsWith(pair))
+        const isText = typeof prompt === 'string' && prompt.length > 1
+        const before = isPair ? [8, ...IDS] : isText ? [9, ...IDS] : typeof prompt === 'string' ? [9] : IDS
         const ids = wantTokenIds ? Int32Array.from(before) : undefined
         const read = {
           ...READ,
@@ -282,6 +285,13 @@ t.test('where the ids are not known, or text may be held back, nothing is said t
     t.equal(seen(client.body)[1], 'upstream_failed')
     t.strictSame([sent.length, outcomes], [1, [outcome]])
   }
+})
+
+t.test('a text that begins with a line feed is continued, too', async t => {
+  const begun = [head(200, SSE), data(ROLE + text('\none'))]
+  const { client, sent } = await run(t, [begun, [head(200, SSE), REST]], { joins: ['\n\n', '|\n'] })
+  t.strictSame(seen(client.body), ['\none two', 'done'])
+  t.strictSame(sent[1]!.body['prompt'], [...IDS, ...IDS])
 })
 
 t.test('the access log and the metrics have the whole', async t => {
