@@ -139,7 +139,7 @@ const NOT_FOUND = 404
 /** Routes whose answers are JSON, or streams of JSON. */
 const GENERATES = /^\/v1\/(?:chat\/completions|completions|responses|messages)(?:$|\?)/
 const PAGE_OF_HTML = /^text\/html/i
-/** Of what is held back. Once there is more, it passes on. */
+/** Of what is held back. Once there is more, it passes on: docs/reliability.md#whole-answers says why. */
 const HELD_ANSWER_BYTES_MAX = 65_536
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
