@@ -65,6 +65,7 @@ import {
   InvalidRequestError,
   MalformedJsonError,
 } from '../../packages/openai/src/errors.ts'
+import { beforeGivenUp } from '../../packages/openai/src/given-up.ts'
 import { readFormModel } from '../../packages/openai/src/multipart.ts'
 import { readRelayedRequest, readRequest } from '../../packages/openai/src/request.ts'
 import { scanRequest } from '../../packages/openai/src/scan.ts'
@@ -111,6 +112,7 @@ const EVENTS = [
     'data: [DONE]\n\n',
   'event: response.completed\r\ndata: {"type":"response.completed","response":{"id":"r","object":"response","usage":{"input_tokens":3,"output_tokens":4}}}\r\n\r\n',
   ': comment\n\ndata: {"error":{"message":"no"}}\n\n',
+  'data: {"choices":[{"index":0,"text":"x","token_ids":[1,4294967295],"finish_reason":"abort"}]}\n\n',
 ]
 const ANSWER =
   '{"id":"a","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"x"}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
@@ -256,7 +258,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
         const stream = new DeliveredStream(form, () => true)
         stream.push(bytes)
         stream.push(bytes)
-        return stream.unfit ?? deliveredText(stream)
+        return [beforeGivenUp(bytes), stream.unfit ?? deliveredText(stream)]
       })
     },
     { seeds: EVENTS },

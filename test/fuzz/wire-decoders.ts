@@ -53,11 +53,13 @@ import {
 import {
   decodeBatch,
   decodeDigests,
+  decodeMoved,
   decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
   encodeBatch,
   encodeDigests,
+  encodeMoved,
   encodeOpenDigests,
   encodeQuestion,
   encodeSnapshot,
@@ -151,7 +153,7 @@ const BATCH = {
   operations: [
     BOOKING,
     { kind: 'firstToken', id: 'a' } as const,
-    { kind: 'freed', id: 'a', activeBlocks: 0 } as const,
+    { kind: 'freed', id: 'a', activeBlocks: 0, moved: { session: 's', worker: 'h:1/0' } } as const,
   ],
 }
 const SNAPSHOT = { life: LIFE, nextSequence: 4, bookings: [BOOKING, BOOKING] }
@@ -252,6 +254,7 @@ const HASHED = encodeKvBatch(
 const REPLICA = [
   encodeBatch(BATCH),
   encodeDigests(BATCH)!,
+  encodeMoved(BATCH)!,
   ...encodeOpenDigests(SNAPSHOT),
   ...encodeSnapshot(SNAPSHOT),
   encodeQuestion(),
@@ -356,7 +359,7 @@ export const WIRE_DECODERS: readonly Decoder[] = [
   ),
   ofBytes(
     'packages/replication/src/wire.ts',
-    'decodeBatch decodeDigests decodeOpenDigests decodeSnapshotPart decodeWaiting isBye isQuestion',
+    'decodeBatch decodeDigests decodeMoved decodeOpenDigests decodeSnapshotPart decodeWaiting isBye isQuestion',
     bytes => {
       const parts = new SnapshotParts()
       const digests = decodeOpenDigests(bytes)
@@ -366,6 +369,7 @@ export const WIRE_DECODERS: readonly Decoder[] = [
       return [
         decodeBatch(bytes),
         decodeDigests(bytes),
+        decodeMoved(bytes),
         decodeWaiting(bytes),
         isBye(bytes),
         isQuestion(bytes),

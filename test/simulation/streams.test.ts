@@ -44,7 +44,8 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
     }
     for (let stream = 0; stream < STREAMS; stream++) {
       const prompt = [...prefixes[random.below(prefixes.length)]!, ...tokens(random.below(40))]
-      const body = { model: MODEL, prompt, max_tokens: 5 + random.below(40), stream: true }
+      const ids = random.below(2) === 0 ? { return_token_ids: true } : {}
+      const body = { model: MODEL, prompt, max_tokens: 5 + random.below(40), stream: true, ...ids }
       simulation.clock.after(random.next() * BUSY_MS, () => {
         fleet.send({}, body, END_MS_MAX).then(
           reply => {
@@ -53,7 +54,8 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
             ended(end)
             const output = expectedOutput(prompt, body.max_tokens, ENGINE_SEED, VOCABULARY)
             const whole = TOKENIZER.decode(Int32Array.from(output))
-            if (end === 'whole' && textOf(text) !== whole) wrong.push(stream)
+            const isSame = 'return_token_ids' in body ? idsOf(text) === output.join() : textOf(text) === whole
+            if (end === 'whole' && !isSame) wrong.push(stream)
           },
           (error: { code?: string }) => ended(error.code ?? String(error)),
         )
@@ -82,11 +84,22 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
 
 /** Of all events before the last. */
 function textOf(stream: string): string {
+  return choicesOf(stream)
+    .map(({ text = '' }) => text)
+    .join('')
+}
+
+function idsOf(stream: string): string {
+  return choicesOf(stream)
+    .flatMap(({ token_ids: ids = [] }) => ids)
+    .join()
+}
+
+function choicesOf(stream: string): readonly { text?: string; token_ids?: readonly number[] }[] {
   return stream
     .split('\n\n')
     .filter(event => event.startsWith('data: {'))
-    .map(event => JSON.parse(event.slice('data: '.length)).choices[0]?.text ?? '')
-    .join('')
+    .flatMap(event => JSON.parse(event.slice('data: '.length)).choices ?? [])
 }
 
 /** As a client sees it. */

@@ -8,6 +8,7 @@ import { seededRandom } from '@homing/base'
 import t, { type Test } from 'tap'
 import {
   chunksOf,
+  freeReplicaPorts,
   RouterClient,
   send,
   startEngines,
@@ -113,6 +114,58 @@ t.test(`streams under engines that stand still at any time are all whole (seed $
   const { won = 0, lost = 0, failed = 0 } = await hedges(router)
   t.ok(won > 0, `won ${won}, lost ${lost}, failed ${failed}`)
   await assertNothingOpen(t, engines, router)
+})
+
+t.test('a session that a second engine has taken over goes there through the other router, too', async t => {
+  const { engines, stop } = await startEngines([{ hashSeed: 1 }, { hashSeed: 1 }])
+  t.teardown(stop)
+  const plane = await freeReplicaPorts(2)
+  const routers: RouterClient[] = []
+  for (const i of [0, 1]) {
+    const router = await startTestRouter(
+      engines.map(({ url }) => url),
+      [
+        ...['--hedge-after', '150ms', '--hedge-rule', 'fixed', '--retry-budget', '1', ...plane(i)],
+        ...['--router-session-affinity-ttl-secs', '60', '--router-session-affinity-mode', 'hard'],
+        ...['--router-replica-sync', '--router-replica-expiry', '600s'],
+      ],
+    )
+    t.teardown(() => router.stop(0))
+    routers.push(new RouterClient(router.url))
+  }
+  const [here, there] = routers as [RouterClient, RouterClient]
+  const ask = async (router: RouterClient, session: string): Promise<string> => {
+    const headers = { 'x-dynamo-session-id': session }
+    return String((await router.send(CHAT, { body: STREAM, headers })).headers['x-homing-worker'])
+  }
+  /** What it has heard of `here`. */
+  const heard = async () => (await there.send('/replicas')).json.replicas[0]
+  await until('the replicas know each other', async () =>
+    (await heard())?.state === 'live' ? true : undefined,
+  )
+  // Of two workers, either may be the one that replicas prefer where both are bound at once.
+  for (let i = 0; i < 4; i++) {
+    const session = `session ${i}`
+    const first = await ask(here, session)
+    const slow = engines.find(({ url }) => first.startsWith(new URL(url).host))!
+    await slow.faults({ hang: 'generation' })
+    const second = await ask(here, session)
+    t.not(second, first)
+    await slow.faults({ hang: 'off' })
+    await here.drained()
+    // Messages come in order: behind those of the session is that of another request.
+    const { operations } = await until('nothing of it is open', async () => {
+      const replica = await heard()
+      return replica.open_bookings === 0 ? replica : undefined
+    })
+    await here.send(CHAT, { body: STREAM })
+    await until('another request is heard of', async () =>
+      (await heard()).operations > operations ? true : undefined,
+    )
+    t.equal(await ask(there, session), second)
+    t.equal(await ask(here, session), second)
+  }
+  t.match(await hedges(here), { won: 4 })
 })
 
 t.test('a stream of token ids that its second worker lost goes on there token by token', async t => {

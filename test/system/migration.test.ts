@@ -8,6 +8,7 @@ import process from 'node:process'
 import { setTimeout as after } from 'node:timers/promises'
 import { seededRandom } from '@homing/base'
 import { freePorts } from '@homing/transport/testing'
+import { KvRouter } from 'homing'
 import t, { type Test } from 'tap'
 import {
   chunksOf,
@@ -61,11 +62,21 @@ const FORMS: readonly (readonly [path: string, body: Body])[] = [
   ['/v1/completions', { prompt: 'once upon a time there was' }],
   ['/v1/completions', { prompt: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18] }],
   ['/v1/chat/completions', { messages: [{ role: 'user', content: 'tell me "something"\nlong' }] }],
+  [
+    '/v1/completions',
+    { return_token_ids: true, prompt: [5, 4, 3, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13] },
+  ],
+  ['/v1/chat/completions', { return_token_ids: true, messages: [{ role: 'user', content: 'ids, please' }] }],
 ]
 
 // biome-ignore lint/suspicious/noExplicitAny: chunks of many forms
 function textOf(chunks: readonly any[]): string {
   return chunks.map(({ choices: [choice] }) => choice?.text ?? choice?.delta?.content ?? '').join('')
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: chunks of many forms
+function idsOf(chunks: readonly any[]): readonly number[] {
+  return chunks.flatMap(({ choices: [choice] }) => choice?.token_ids ?? [])
 }
 
 for (const [path, given] of FORMS)
@@ -81,6 +92,8 @@ for (const [path, given] of FORMS)
       t.equal(answer.status, 200)
       const chunks = chunksOf(answer.text)
       t.equal(textOf(chunks), textOf(whole), `dead after ${tokens} tokens`)
+      t.strictSame(idsOf(chunks), idsOf(whole))
+      t.equal(answer.text.split('"prompt_token_ids":[').length, 'return_token_ids' in given ? 2 : 1)
       const kinds = new Set(
         chunks.map(({ id, object, model, created }) => [id, object, model, created].join()),
       )
@@ -96,6 +109,33 @@ for (const [path, given] of FORMS)
     }
     t.equal(await countOf(fleet, 'place'), 3, 'before the first byte it is another try')
   })
+
+t.test('KvRouter.generate gets each id once', async t => {
+  const { engines, stop } = await startEngines(ENGINES)
+  t.teardown(stop)
+  const prompt = Array.from({ length: 40 }, (_, i) => 100 + i)
+  const body = { model: MODEL, prompt, max_tokens: TOKENS, stream: true, return_token_ids: true }
+  const whole = chunksOf((await send(engines[0]!.url, '/v1/completions', { body })).text)
+  for (const engine of engines.slice(1)) await engine.faults({ die: { tokens: 9, requests: 1 } })
+  const router = await KvRouter.start({
+    ...{ workers: engines.map(({ url }) => url), model: MODEL, logLevel: 'error', eventThreads: 1 },
+    ...{ migrationsMax: 2, routerMode: 'round-robin' },
+  })
+  t.teardown(() => router.close(0))
+  // In turn: two of these answers are cut.
+  for (let i = 0; i < 2 * engines.length; i++) {
+    const [ids, texts]: [number[], string[]] = [[], []]
+    const stream = router.generate({ tokenIds: prompt, stopConditions: { maxTokens: TOKENS } })
+    for await (const { tokenIds, text } of stream) {
+      ids.push(...tokenIds)
+      texts.push(text)
+    }
+    t.strictSame(ids, idsOf(whole))
+    t.equal(texts.join(''), textOf(whole))
+    t.match(stream.usage, { promptTokens: prompt.length, completionTokens: TOKENS })
+  }
+  t.match(await router.metrics(), /^homing_gateway_continuations_total\{outcome="place"\} 2$/m)
+})
 
 /** An answer that ends with an error, with the text before it. */
 function cutOf(text: string): { readonly text: string; readonly error: { readonly code: string } } {
@@ -205,7 +245,10 @@ const UNFIT: readonly (readonly [outcome: string, path: string, body: Body])[] =
   ['logprobs', CHAT, { logprobs: true }],
   ['penalties', CHAT, { presence_penalty: 0.5 }],
   ['penalties', CHAT, { repetition_penalty: 1.1 }],
-  ['ids', CHAT, { return_token_ids: true }],
+  ['penalties', CHAT, { repetition_detection: { max_pattern_size: 20 } }],
+  ['reasoning', CHAT, { include_reasoning: false }],
+  ['ids', CHAT, { return_tokens_as_token_ids: true }],
+  ['stops', CHAT, { return_token_ids: true, stop: ['###'] }],
   ['route', '/v1/responses', { input: 'a question' }],
   ['route', '/v1/messages', { messages: MESSAGES }],
   ['too_long', CHAT, { messages: [{ role: 'user', content: 'long '.repeat(100) }] }],

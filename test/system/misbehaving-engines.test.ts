@@ -48,6 +48,18 @@ const CASES: Readonly<Record<string, readonly [isStream: boolean, outcome: Outco
   'closes inside an event': [true, 'event', says(CHUNKED, chunk(EVENT), chunk('data: {"cho'))],
   'ends inside an event': [true, 'event', says(CHUNKED, chunk(EVENT), chunk('data: {"cho'), '0\r\n\r\n')],
   'ends a stream without its last event': [true, 'event', says(CHUNKED, chunk(EVENT), '0\r\n\r\n')],
+  'gives up a stream (`finish_reason` `abort` or `error`)': [
+    true,
+    'event',
+    says(
+      CHUNKED,
+      chunk(EVENT),
+      chunk(EVENT.replace('null', '"abort"')),
+      chunk('data: [DONE]\n\n'),
+      '0\r\n\r\n',
+    ),
+  ],
+  'gives up a whole answer': [false, '502', says(JSON_HEAD, withLength(BODY.replace('stop', 'abort')))],
   'sends bytes that are no UTF-8': [
     true,
     'whole',

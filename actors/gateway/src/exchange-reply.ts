@@ -76,7 +76,8 @@ export class ExchangeReply {
   /** Whole events that were held back are the last that the client gets of this worker. */
   passWhole(call: WorkerCall | undefined): void {
     const whole = call?.takeWhole()
-    if (whole !== undefined && whole.length > 0) this.pass(whole)
+    if (whole === undefined || whole.length === 0) return
+    this.pass(this.#continuation.failureIn(whole, false)?.before ?? whole)
   }
 
   /** The answer is complete; `bytes`: its last ones, as the client gets them. */

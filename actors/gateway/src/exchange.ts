@@ -278,7 +278,8 @@ export class Exchange {
 
   #relay(call: WorkerCall, bytes: Uint8Array): void {
     const { calls, continuation, figures, failures, reply } = this.#steps
-    const found = call.sawError ? continuation.errorIn(bytes) : undefined
+    const mayFail = call.sawError || call.sawChoiceEnd
+    const found = mayFail ? continuation.failureIn(bytes, call.sawError) : undefined
     if (found !== undefined) {
       reply.pass(found.before)
       this.#turns.take(failures.sentError(this.#turns.failed, found.message))

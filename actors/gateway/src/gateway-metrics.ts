@@ -272,7 +272,7 @@ export class GatewayMetrics {
     })
     this.#continuationBytes = metrics.gauge({
       name: 'homing_gateway_continuation_bytes',
-      help: 'What open streams keep of their text, to be continued elsewhere (--migration-memory).',
+      help: 'What open streams keep of their text, or of their token ids, to be continued elsewhere (--migration-memory).',
     })
     this.#prefillActive = metrics.gauge({
       name: 'homing_gateway_prefill_active_state',

@@ -3,27 +3,30 @@
  * one answer (docs/reliability.md). One for each exchange; which step comes when is the exchange's.
  *
  *   passing ──its worker fails──▶ `next` ──▶ place    a completion of the ids of prompt and delivered text
- *                                       ├──▶ anew     nothing of the text was delivered: the same request
+ *                                       ├──▶ anew     nothing was delivered: the same request
  *                                       ├──▶ end      all of it was delivered: only its end was missing
  *                                       └──▶ unfit    why no worker can go on with it
  *
  * What was delivered is tokenized as a text of its own behind the prompt. A tokenizer may cut it otherwise
- * than the engine did; the text is the same.
+ * than the engine did; the text is the same. Of a stream that has token ids (`return_token_ids`) these go
+ * behind the prompt, so that it is continued exactly.
  *
- * Bounds   `migrationsMax` continuations for each request; the text that streams keep, together, is within
- *          ContinuationMemory: a stream for which there is no room cannot be continued.
+ * Bounds   `migrationsMax` continuations for each request; the text or the ids that streams keep, together,
+ *          are within ContinuationMemory: a stream for which there is no room cannot be continued.
  */
 
 import { type Clock, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
 import {
   answerLimits,
+  beforeGivenUp,
   ContinuedStream,
   continuedRequest,
   type Delivered,
   DeliveredStream,
   endsInStop,
   engineErrorOf,
+  mayHoldText,
   streamEnd,
   textRequest,
   type UsageReport,
@@ -87,9 +90,11 @@ const READ_PAUSE_MS = 200
 
 /**
  * Put before a delivered text to tokenize it, since a tokenizer may treat the beginning of a text otherwise
- * than the same text behind another one (SentencePiece puts a space before it).
+ * than the same text behind another one (SentencePiece puts a space before it). The first that stays a token
+ * of its own counts: a line feed is one piece with line feeds behind it, and so is a sign. Behind a letter no
+ * tokenizer joins one.
  */
-const BEFORE_TEXT = ['\n', '|']
+const BEFORE_TEXT = ['\n', '|', 'a']
 
 export class StreamContinuation {
   readonly #parts: ContinuationParts
@@ -177,9 +182,17 @@ export class StreamContinuation {
     return why === undefined
   }
 
-  /** An error of the engine among these events, after which another worker may go on; undefined: none. */
-  errorIn(bytes: Uint8Array): { readonly before: Uint8Array; readonly message: string } | undefined {
-    const found = this.#unfit === undefined ? engineErrorOf(bytes) : undefined
+  /**
+   * Where the engine fails in these events: an error, after which another worker may go on, or a choice that
+   * it gave up, which is the end for no client; undefined: it does not.
+   */
+  failureIn(
+    bytes: Uint8Array,
+    sawError: boolean,
+  ): { readonly before: Uint8Array; readonly message: string } | undefined {
+    const found = sawError && this.#unfit === undefined ? engineErrorOf(bytes) : undefined
+    const before = beforeGivenUp(found?.before ?? bytes)
+    if (before !== undefined) return { before, message: 'it gave up the request' }
     if (found !== undefined) this.#lastWords = bytes.slice(found.before.length)
     return found
   }
@@ -234,11 +247,11 @@ export class StreamContinuation {
     const { reader, limits } = this.#parts
     const body = given.upstream.body!
     const form = given.legs!.route === 'chat' ? 'chat' : 'completions'
-    const { text, sample, isFinished, hasUsage } = delivered
-    const why = unfitRequest(body)
+    const { text, ids: givenIds, sample, isFinished, hasUsage } = delivered
+    const why = unfitRequest(body, givenIds !== undefined)
     if (given.upstream.tokens?.isForAll === true && given.upstream.tokens.state !== undefined && !isFinished)
       return this.#nextOfTokens(given, given.upstream.tokens, form)
-    if (text === '' && !isFinished && why !== 'choices') {
+    if (text === '' && givenIds === undefined && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
       this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
       return { kind: 'place', ready: { ...given, waiting: undefined }, deliveredTokens: 0 }
@@ -251,13 +264,14 @@ export class StreamContinuation {
     // What was not known when it was placed is not asked for while its client waits.
     if ((unknownPromptReason ?? textBlocksReason ?? estimate) !== undefined)
       return { kind: 'unfit', why: 'prompt' }
-    if (!isFinished && endsInStop(body, text)) return { kind: 'unfit', why: 'stops' }
+    const mayLackText = givenIds === undefined ? endsInStop(body, text) : mayHoldText(body)
+    if (!isFinished && mayLackText) return { kind: 'unfit', why: 'stops' }
     const promptIds = await this.#ids({ route: form, body, hold: this.#hold })
-    const textIds = promptIds && (await this.#textIds(model, text))
+    const deliveredIds = promptIds && (givenIds ?? (await this.#textIds(model, text)))
     // Of an exchange that is over, the body is another's.
-    if (promptIds === undefined || textIds === undefined || this.#isClosed)
+    if (promptIds === undefined || deliveredIds === undefined || this.#isClosed)
       return { kind: 'unfit', why: 'prompt' }
-    const [promptTokens, deliveredTokens] = [promptIds.length, textIds.length]
+    const [promptTokens, deliveredTokens] = [promptIds.length, deliveredIds.length]
     this.#before = { promptTokens, deliveredTokens }
     if (promptTokens + deliveredTokens > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))
       return { kind: 'unfit', why: 'too_long' }
@@ -272,7 +286,7 @@ export class StreamContinuation {
     const least = (asked.tokensMin ?? 0) - deliveredTokens
     const ids = new Int32Array(promptTokens + deliveredTokens)
     ids.set(promptIds)
-    ids.set(textIds, promptTokens)
+    ids.set(deliveredIds, promptTokens)
     const rest = continuedRequest(body, ids, { tokensMax: left, tokensMin: least > 0 ? least : undefined })
     if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
     const ready = await reader.continued(this.#http, rest, given.routing)
@@ -294,7 +308,7 @@ export class StreamContinuation {
     const { ids: promptIds, state } = tokens
     const generated = state!.ids
     if (generated === undefined) return { kind: 'unfit', why: 'memory' }
-    const why = unfitRequest(body)
+    const why = unfitRequest(body, true)
     // What counts generated tokens, the worker is told which ones are.
     if (why === 'guided' || why === 'tied') return { kind: 'unfit', why }
     const tokensCount = promptIds.length + generated.length

@@ -29,6 +29,7 @@ import type { Clock, Timer } from '@homing/base'
 import {
   type BodyEdit,
   editBody,
+  isGivenUpAnswer,
   isJsonAnswer,
   isStreamAnswer,
   type StreamForm,
@@ -138,7 +139,7 @@ const NOT_FOUND = 404
 /** Routes whose answers are JSON, or streams of JSON. */
 const GENERATES = /^\/v1\/(?:chat\/completions|completions|responses|messages)(?:$|\?)/
 const PAGE_OF_HTML = /^text\/html/i
-/** Of what is held back. Once there is more, it passes on. */
+/** Of what is held back. Once there is more, it passes on: docs/reliability.md#whole-answers says why. */
 const HELD_ANSWER_BYTES_MAX = 65_536
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
@@ -181,6 +182,7 @@ export class WorkerCall {
   #isPrefilled = false
   #isUnseen = false
   #isJson = false
+  #sawChoiceEnd = false
   #tap: UsageTap | undefined
 
   constructor(
@@ -218,6 +220,11 @@ export class WorkerCall {
   /** An error passed among its events. */
   get sawError(): boolean {
     return this.#tap?.sawError === true
+  }
+
+  /** Of a stream, a choice has ended, well or not. */
+  get sawChoiceEnd(): boolean {
+    return this.#sawChoiceEnd
   }
 
   start(): void {
@@ -420,8 +427,10 @@ export class WorkerCall {
     const answer = { request: { path }, isStream: this.#isStream, isJson: this.#isJson }
     const isClosed = how === 'closed'
     const cut = usage === undefined ? undefined : isClosed ? cutOf(answer, usage) : this.#lackOf(usage)
-    if (cut === undefined) this.#endWhole()
-    else this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
+    if (cut !== undefined) this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
+    else if (isHeld && this.#isJson && isGivenUpAnswer(Buffer.concat(this.#heldBytes)))
+      this.#break({ reason: 'it gave up the request', failure: 'protocol', reusedConnection: false })
+    else this.#endWhole()
   }
 
   /** What an answer lacks that ended as HTTP has it. */
@@ -509,11 +518,14 @@ export class WorkerCall {
 
   #newTap(): UsageTap {
     if (!this.#isStream) return new UsageTap('json')
+    const choiceEnds = (): void => {
+      this.#sawChoiceEnd = true
+    }
     const form = this.#streamForm
-    if (form !== 'learn') return new UsageTap('sse', { mendsTo: form })
+    if (form !== 'learn') return new UsageTap('sse', { mendsTo: form, choiceEnds })
     const learner = new StreamFormLearner()
     this.#learner = learner
-    return new UsageTap('sse', { observe: event => learner.observe(event) })
+    return new UsageTap('sse', { observe: event => learner.observe(event), choiceEnds })
   }
 }
 

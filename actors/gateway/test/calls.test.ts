@@ -437,6 +437,18 @@ t.test('a whole answer that breaks off is asked of another worker, whatever had 
   }
 })
 
+t.test('a whole answer that its engine gave up is asked of another worker', async t => {
+  const json = { 'content-type': 'application/json' }
+  const world = await start(t, [2])
+  const { log, serve, dispatch } = world
+  const [begin, rest] = ['{"choices":[{"text":"a","finish_reason":"ab', 'ort"}]}']
+  await serve(1, head(200, json), data(begin), finish(rest))
+  await serve(2, head(200, json), finish('{"text":"whole"}'))
+  dispatch(1)
+  t.match(await answerOf(world), { status: 200, body: '{"text":"whole"}', end: 'complete' })
+  t.match(log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'failed' } }])
+})
+
 t.test('no more of a whole answer is held back than its first 64 KiB', async t => {
   const json = { 'content-type': 'application/json' }
   const world = await start(t, [2])

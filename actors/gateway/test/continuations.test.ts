@@ -48,7 +48,8 @@ async function run(
     body = BODY,
     migrationsMax = 1,
     dies = true,
-  }: { body?: object; migrationsMax?: number; dies?: boolean } = {},
+    joins = [],
+  }: { body?: object; migrationsMax?: number; dies?: boolean; joins?: readonly string[] } = {},
 ) {
   let port = 0
   const sent: { path: string; body: Record<string, unknown> }[] = []
@@ -58,8 +59,10 @@ async function run(
     {
       read: ({ body: bytes, wantTokenIds }) => {
         const { prompt } = JSON.parse(textOf(bytes)) as { prompt?: unknown }
-        // As a tokenizer that treats the beginning of a text otherwise.
-        const before = prompt === '\n' ? [9] : typeof prompt === 'string' ? [9, ...IDS] : IDS
+        // As a tokenizer that treats the beginning of a text otherwise, and makes one token of some pairs.
+        const isPair = joins.some(pair => typeof prompt === 'string' && prompt.startsWith(pair))
+        const isText = typeof prompt === 'string' && prompt.length > 1
+        const before = isPair ? [8, ...IDS] : isText ? [9, ...IDS] : typeof prompt === 'string' ? [9] : IDS
         const ids = wantTokenIds ? Int32Array.from(before) : undefined
         const read = {
           ...READ,
@@ -174,6 +177,43 @@ t.test(
   },
 )
 
+const GIVEN_UP = [head(200, SSE), finish(ROLE + text('one') + delta({}, 'abort') + DONE)]
+
+t.test('a stream that its engine gives up goes on elsewhere', async t => {
+  const acts = [GIVEN_UP, [head(200, SSE), REST]]
+  const { client, settled, outcomes, world } = await run(t, acts, { dies: false })
+  t.strictSame(seen(client.body), ['one two', 'done'])
+  t.notMatch(client.body, /abort/)
+  t.strictSame(settled, [
+    ['error', true],
+    ['ok', false],
+  ])
+  t.strictSame(outcomes, ['place'])
+  t.match(world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'failed' } }])
+  const nothing = [
+    [head(200, SSE), finish(ROLE + delta({}, 'abort') + DONE)],
+    [head(200, SSE), finish(text('x'))],
+  ]
+  t.match((await run(t, nothing, { dies: false })).sent[1], { path: CHAT }, 'nothing was there: anew')
+})
+
+t.test('where no worker goes on with a stream that was given up, its end is no success', async t => {
+  for (const [members, migrationsMax] of [
+    [{ n: 2 }, 1],
+    [{ logprobs: true }, 1],
+    [{}, 0],
+    [{}, 1],
+  ] as const) {
+    const body = { ...BODY, ...members }
+    const { client, settled } = await run(t, [GIVEN_UP], { body, migrationsMax, dies: false })
+    t.strictSame(seen(client.body), ['one', 'upstream_failed'], JSON.stringify(members))
+    t.strictSame(settled.at(-1), ['error', false])
+  }
+  const talks = finish(`${ROLE + text('one "abort') + text('', 'stop')}${DONE}`)
+  const { client } = await run(t, [[head(200, SSE), talks]], { dies: false })
+  t.strictSame(seen(client.body), ['one "abort', 'done'], 'a text about it is a text')
+})
+
 t.test('where only the end was missing it is written, whatever was asked for', async t => {
   for (const members of [{}, { n: 1, tools: [{ type: 'function' }] }, { logprobs: true }]) {
     const acts = [[head(200, SSE), data(ROLE + text('one', 'stop'))], []]
@@ -202,6 +242,56 @@ t.test('asked anew, the usage is the engine’s own, and a turn begins once', as
   t.equal(sent[1]!.path, CHAT)
   t.ok(client.body.includes(JSON.stringify(usage)))
   t.equal(client.body.split('"role"').length, 2)
+})
+
+const withIds = (content: string, ...ids: readonly number[]): string =>
+  event({ ...SAME, choices: [{ index: 0, delta: { content }, token_ids: ids, finish_reason: null }] })
+
+t.test('a stream with token ids is continued by them, with and without a text', async t => {
+  const rest = event({
+    choices: [{ index: 0, text: ' two', prompt_token_ids: [1], token_ids: [7], finish_reason: 'stop' }],
+  })
+  const body = { ...BODY, return_token_ids: true }
+  // The last one has no text yet: a character may need another token.
+  const begun = data(ROLE + withIds('one', 5) + withIds('', 6))
+  const { client, sent } = await run(
+    t,
+    [
+      [head(200, SSE), begun],
+      [head(200, SSE), finish(rest + DONE)],
+    ],
+    { body },
+  )
+  t.strictSame(seen(client.body), ['one two', 'done'])
+  const { model, stream } = BODY
+  t.strictSame(sent[1]!.body, {
+    ...{ model, stream, prompt: [...IDS, 5, 6], max_tokens: 7, return_token_ids: true },
+  })
+  t.strictSame(
+    [...client.body.matchAll(/"token_ids":\[(.*?)\]/g)].map(([, ids]) => ids),
+    ['5', '6', '7'],
+  )
+  t.notMatch(client.body, /prompt_token_ids/)
+})
+
+t.test('where the ids are not known, or text may be held back, nothing is said twice', async t => {
+  for (const [members, event, outcome] of [
+    [{ return_token_ids: true }, text('one'), 'ids'],
+    [{ return_token_ids: true, stop: '###' }, withIds('', 5), 'stops'],
+    [{}, withIds('', 5) + text('one'), 'ids'],
+  ] as const) {
+    const acts = [[head(200, SSE), data(ROLE + event)], [REST]]
+    const { sent, client, outcomes } = await run(t, acts, { body: { ...BODY, ...members } })
+    t.equal(seen(client.body)[1], 'upstream_failed')
+    t.strictSame([sent.length, outcomes], [1, [outcome]])
+  }
+})
+
+t.test('a text that begins with a line feed is continued, too', async t => {
+  const begun = [head(200, SSE), data(ROLE + text('\none'))]
+  const { client, sent } = await run(t, [begun, [head(200, SSE), REST]], { joins: ['\n\n', '|\n'] })
+  t.strictSame(seen(client.body), ['\none two', 'done'])
+  t.strictSame(sent[1]!.body['prompt'], [...IDS, ...IDS])
 })
 
 t.test('the access log and the metrics have the whole', async t => {

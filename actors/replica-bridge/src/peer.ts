@@ -11,12 +11,14 @@ import {
   type DigestBatch,
   decodeBatch,
   decodeDigests,
+  decodeMoved,
   decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
   encodeQuestion,
   isBye,
   Mirror,
+  type MovedBinding,
   type OpenBooking,
   type ReplicaOperation,
   SnapshotParts,
@@ -43,6 +45,7 @@ export interface PeerArgs {
   readonly answered: (attempt: number, frames: Frames) => void
   readonly apply: (operations: readonly ReplicaOperation[], isLate: boolean) => void
   readonly reset: (bookings: readonly OpenBooking[]) => void
+  readonly moveSessions: (moved: readonly MovedBinding[]) => void
 }
 
 /** Why bookings of a replica do not count any more. */
@@ -119,6 +122,11 @@ export class Peer {
     const digests = decodeDigests(message)
     if (digests !== undefined) {
       this.#digests = digests
+      return
+    }
+    const moved = decodeMoved(message)
+    if (moved !== undefined) {
+      this.#args.moveSessions(moved)
       return
     }
     const batch = decodeBatch(message)

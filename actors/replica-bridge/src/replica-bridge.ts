@@ -30,6 +30,7 @@ import {
   encodeBatch,
   encodeBye,
   encodeDigests,
+  encodeMoved,
   encodeOpenDigests,
   encodeSnapshot,
   encodeWaiting,
@@ -236,6 +237,8 @@ class ReplicaBridge {
     const digests = encodeDigests(batch)
     if (digests !== undefined) this.tell(digests)
     this.tell(encodeBatch(batch))
+    const moved = encodeMoved(batch)
+    if (moved !== undefined) this.tell(moved)
   }
 
   tell(message: Uint8Array): void {
@@ -505,6 +508,7 @@ class ReplicaBridge {
           this.#reset(endpoint, bookings)
           this.#tellSessions(bookings)
         },
+        moveSessions: moved => this.#tellBindings(moved.map(each => ({ ...each, isMoved: true }))),
       }),
     )
   }
@@ -515,6 +519,10 @@ class ReplicaBridge {
       if (operation.kind !== 'booked' || operation.session === undefined) continue
       bindings.push({ session: operation.session, worker: operation.worker })
     }
+    this.#tellBindings(bindings)
+  }
+
+  #tellBindings(bindings: readonly AffinityBinding[]): void {
     if (bindings.length > 0) this.#args.router?.tell({ type: 'boundElsewhere', bindings })
   }
 

@@ -60,6 +60,23 @@ for (const [name, plane] of [
     },
   )
 
+  t.test(`over ${name}: a session that a second worker has taken over is known to the others`, async t => {
+    const world = new World()
+    world.start(t, 3, plane)
+    await world.pass(3000)
+    const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+    const [first, second] = [await world.book(a, 0), await world.book(a, 1)]
+    a.tracker.tell({ type: 'free', decisionId: first })
+    a.tracker.tell({ type: 'free', decisionId: second, session: 'session of 0' })
+    await world.pass(20)
+    for (const { router } of [b, c])
+      t.strictSame(router.waiting.flatMap(({ bindings }) => bindings).at(-1), {
+        ...{ session: 'session of 0', worker: 'h:1/0', isMoved: true },
+      })
+    t.strictSame(await world.loads(b), NOTHING)
+    t.match(await world.report(b), { malformed: 0 })
+  })
+
   t.test(`over ${name}: what waits in one queue is known to the others`, async t => {
     const world = new World()
     world.start(t, 3, plane)

@@ -297,9 +297,8 @@ export class Decider {
   boundElsewhere(bindings: readonly AffinityBinding[]): void {
     const nowMs = this.#context.clock.nowMs()
     if (this.#affinity === undefined) return
-    for (const { session, worker } of bindings) {
-      this.#affinity.placedElsewhere(session, worker, this.#joinedMsByKey.get(worker), nowMs)
-    }
+    for (const binding of bindings)
+      this.#affinity.placedElsewhere(binding, this.#joinedMsByKey.get(binding.worker), nowMs)
   }
 
   /** A second worker, to which the session is not bound, has served a request of it. */

@@ -170,11 +170,14 @@ class Router {
   /** The only place where a decision ends. */
   settle(id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void {
     const { decider } = this
-    // Arrives after its booking, even if an earlier life of this router booked it.
-    const usage = delivery.outcome === 'ok' ? usageOf(delivery) : undefined
-    this.#args.tracker.tell({ type: 'free', decisionId: id, isOwn: true, ...usage })
-    this.receipts.complete(id, delivery)
     const open = decider.open.take(id)
+    const isServed = delivery.outcome === 'ok'
+    const usage = isServed ? usageOf(delivery) : undefined
+    const session = isServed ? open?.hedgedSession : undefined
+    const moved = session === undefined ? {} : { session }
+    // Arrives after its booking, even if an earlier life of this router booked it.
+    this.#args.tracker.tell({ type: 'free', decisionId: id, isOwn: true, ...usage, ...moved })
+    this.receipts.complete(id, delivery)
     if (open === undefined) return
     if (open.decision !== undefined) this.#lookAtHealth(id, open, open.decision, delivery)
     if (open.decision !== undefined && !isPlacedAgain)
@@ -182,8 +185,8 @@ class Router {
     if (!wasTaken) open.takeBack?.()
     decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
     this.keptGuard.seen()
-    if (open.hedgedSession !== undefined && open.decision !== undefined && delivery.outcome === 'ok')
-      decider.sessionServed(open.hedgedSession, open.decision, delivery)
+    if (session !== undefined && open.decision !== undefined)
+      decider.sessionServed(session, open.decision, delivery)
     if (open.session !== undefined && open.decision !== undefined)
       decider.sessionEnded(open.session, open.decision, delivery)
     if (open.decision !== undefined && delivery.outcome === 'ok') {

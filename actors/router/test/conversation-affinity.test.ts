@@ -152,8 +152,8 @@ t.test('two routers that bound a session to two workers agree, whoever hears fir
       return { own, affinity }
     })
     const [first, second] = routers as [(typeof routers)[0], (typeof routers)[0]]
-    first.affinity.placedElsewhere(key, second.own, 1, 1)
-    second.affinity.placedElsewhere(key, first.own, 1, 2)
+    first.affinity.placedElsewhere({ session: key, worker: second.own }, 1, 1)
+    second.affinity.placedElsewhere({ session: key, worker: first.own }, 1, 2)
     const bound = routers.map(({ affinity }) => {
       const candidates = ['a/0', 'b/0'].map(worker => ({ worker: { joinedMs: 1 }, key: { key: worker } }))
       const found = { candidates, excluded: [], preferences: undefined } as never
@@ -172,6 +172,20 @@ t.test('a session that another router has bound goes there', async t => {
   t.match(session, /^[0-9a-f]{16}$/)
   ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: other }] })
   t.equal((await decide(request('XYZ', withSession('t')))).worker, other)
+})
+
+t.test('a session that moved at another router moves here, whatever it was bound to', async t => {
+  const { ref, decide } = await begin(t)
+  const [a, b] = ['a/0', 'b/0']
+  for (let i = 0; i < 3; i++) {
+    const given = request('XYZ', withSession(`s${i}`))
+    const session = new ConversationAffinity(SETTINGS).keyOf(given)!
+    ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: a! }] })
+    ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: b!, isMoved: true }] })
+    t.equal((await decide(given)).worker, b)
+    ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: a!, isMoved: true }] })
+    t.equal((await decide(given)).worker, a)
+  }
 })
 
 t.test('a second worker for a late first token binds a session only if it serves the request', async t => {

@@ -174,9 +174,15 @@ export type TrackerMessage =
     }
   /**
    * The request ended, with success or not. Idempotent. `isOwn`: only what was booked here is freed, never
-   * what another replica booked under the same id.
+   * what another replica booked under the same id. `session`: its worker, asked second, has served the
+   * request and taken the session over; other replicas are told.
    */
-  | ({ readonly type: 'free'; readonly decisionId: string; readonly isOwn?: boolean } & TrackerUsage)
+  | ({
+      readonly type: 'free'
+      readonly decisionId: string
+      readonly isOwn?: boolean
+      readonly session?: string
+    } & TrackerUsage)
   /**
    * Sends `loadFell` to the watcher once, when load falls: a request ended, a prompt was computed or a worker
    * is gone. Sends it at once if `falls` is not the current count: then load fell after the watcher read it.

@@ -69,6 +69,8 @@ interface HeldOn {
 }
 
 interface OwnBooking {
+  /** Worker key. */
+  readonly worker: string
   readonly workerSlot: number
   readonly digest: ChainDigest | undefined
 }
@@ -133,7 +135,7 @@ export class ReplicaBookings {
     sequenceHashes: Int32Array,
   ): void {
     const digest = this.#ownDigest(workerSlot, sequenceHashes)
-    this.#own.set(decisionId, { workerSlot, digest })
+    this.#own.set(decisionId, { worker, workerSlot, digest })
     if (digest !== undefined) this.#countOthers(workerSlot)
     this.outbox.add({
       kind: 'booked',
@@ -174,18 +176,22 @@ export class ReplicaBookings {
     this.outbox.add({ kind: 'firstToken', id })
   }
 
-  /** This router freed a booking. Call it after the load has freed it. */
-  freed(id: string, { outputTokens, cachedShare }: TrackerUsage): void {
+  /**
+   * This router freed a booking. Call it after the load has freed it. `session`: one that its worker has
+   * taken over; undefined: none.
+   */
+  freed(id: string, { outputTokens, cachedShare }: TrackerUsage, session?: string): void {
     const own = this.#own.get(id)
     if (own === undefined) return
     this.#own.delete(id)
-    const { workerSlot, digest } = own
+    const { worker, workerSlot, digest } = own
     if (digest !== undefined) {
       this.#shared.remove(workerSlot, digest, true)
       this.#ownHashes -= digest.hashes.length / 2
       this.#countOthers(workerSlot)
     }
-    this.outbox.add({ kind: 'freed', id, ...this.#ownFigures(workerSlot), outputTokens, cachedShare })
+    const moved = session === undefined ? undefined : { session, worker }
+    this.outbox.add({ kind: 'freed', id, ...this.#ownFigures(workerSlot), outputTokens, cachedShare, moved })
   }
 
   #ownDigest(workerSlot: number, sequenceHashes: Int32Array): ChainDigest | undefined {

@@ -77,8 +77,8 @@ export const tracker = defineActor(
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
       outputBlocks: ({ decisionId, blocks, weight }) => state.outputBlocks(decisionId, blocks, weight),
-      free: ({ type: _, decisionId, isOwn, ...said }) => {
-        if (isOwn !== true || !state.isElsewhere(decisionId)) state.free(decisionId, said)
+      free: ({ type: _, decisionId, isOwn, session, ...said }) => {
+        if (isOwn !== true || !state.isElsewhere(decisionId)) state.free(decisionId, said, session)
       },
       gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
       loads: ({ reply }) => reply(state.loads()),
@@ -363,13 +363,13 @@ class Tracker {
     return !this.#gateways.has(decisionId) && this.replicas?.holds(decisionId) === true
   }
 
-  free(decisionId: string, said: TrackerUsage = {}): void {
+  free(decisionId: string, said: TrackerUsage = {}, session?: string): void {
     if (this.#isReported(decisionId, true)) return
     const { outputTokens, cachedShare } = this.#book.believed(decisionId, said, this.#context.clock.nowMs())
     this.#gateways.delete(decisionId)
     this.#outputs?.ended(decisionId)
     const isFreed = this.#load.free(decisionId)
-    this.replicas?.freed(decisionId, { outputTokens, cachedShare })
+    this.replicas?.freed(decisionId, { outputTokens, cachedShare }, session)
     this.#flushLater()
     this.#book.ended(decisionId, this.#context.clock.nowMs(), outputTokens, cachedShare)
     this.fellIf(isFreed)

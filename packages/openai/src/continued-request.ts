@@ -23,6 +23,7 @@ export type UnfitRequest =
   | 'tools'
   | 'logprobs'
   | 'penalties'
+  | 'reasoning'
   | 'ids'
   | 'tied'
   | 'stops'
@@ -49,7 +50,10 @@ const TIES = [
 /** They look back at what was generated, or may. */
 const LOOKING_BACK = [
   ...['no_repeat_ngram_size', 'custom_logit_processor', 'logits_processors', 'dry_multiplier', 'bad_words'],
+  'repetition_detection',
 ]
+/** False: the client gets no reasoning, or gets it later, so what it got is not all that was generated. */
+const REASONING = ['include_reasoning', 'stream_reasoning']
 /** Members that the prompt of token ids stands for, that are set anew, or that only a chat has. */
 const CUT = [
   ...['messages', 'prompt', 'max_tokens', 'max_completion_tokens', 'min_tokens', 'stream', 'n', 'best_of'],
@@ -58,19 +62,16 @@ const CUT = [
   ...['add_special_tokens', 'documents', 'reasoning_effort', 'include_reasoning', 'separate_reasoning'],
   ...['stream_reasoning', 'reasoning', 'modalities', 'mm_processor_kwargs', 'media_io_kwargs'],
   ...['logprobs', 'top_logprobs', 'prompt_logprobs', 'echo', 'suffix', 'store', 'metadata', 'prediction'],
-  ...[
-    'verbosity',
-    'web_search_options',
-    'truncate_prompt_tokens',
-    'min_completion_tokens',
-    'return_token_ids',
-  ],
+  ...['verbosity', 'web_search_options', 'truncate_prompt_tokens', 'min_completion_tokens'],
 ]
 /** Of a completion that says nothing else. */
 const COMPLETION_TOKENS = 16
 
-/** Undefined: another engine can go on with it. `body`: as the worker got it. */
-export function unfitRequest(body: Uint8Array): UnfitRequest | undefined {
+/**
+ * Undefined: another engine can go on with it. `body`: as the worker got it. `hasIds`: the ids of what was
+ * delivered are known.
+ */
+export function unfitRequest(body: Uint8Array, hasIds = false): UnfitRequest | undefined {
   const memberOf = membersOf(body, scanRequest(body))
   const isGiven = (name: string): boolean => isSet(memberOf(name))
   if (['n', 'best_of'].some(name => (memberOf(name) ?? 1) !== 1)) return 'choices'
@@ -81,10 +82,12 @@ export function unfitRequest(body: Uint8Array): UnfitRequest | undefined {
   if (hasTools) return 'tools'
   const logprobs = memberOf('logprobs')
   if (logprobs === true || typeof logprobs === 'number' || isGiven('prompt_logprobs')) return 'logprobs'
-  if (isGiven('return_token_ids') || isGiven('return_tokens_as_token_ids')) return 'ids'
+  const wantsIds = isGiven('return_token_ids') && !hasIds
+  if (wantsIds || isGiven('return_tokens_as_token_ids')) return 'ids'
   if (['presence_penalty', 'frequency_penalty'].some(isGiven) || LOOKING_BACK.some(isGiven))
     return 'penalties'
   if (isGiven('repetition_penalty') && memberOf('repetition_penalty') !== 1) return 'penalties'
+  if (REASONING.some(name => memberOf(name) === false)) return 'reasoning'
   if (TIES.some(isGiven) || isGiven('echo') || isGiven('suffix') || isGiven('truncate_prompt_tokens'))
     return 'tied'
   return undefined
@@ -105,13 +108,24 @@ export function answerLimits(body: Uint8Array, isChat: boolean): AnswerLimits {
  * would not see that string.
  */
 export function endsInStop(body: Uint8Array, text: string): boolean {
-  const given = membersOf(body, scanRequest(body))('stop')
-  const stops = (Array.isArray(given) ? given : [given]).filter(stop => typeof stop === 'string')
-  return stops.some(stop => {
+  return stopsOf(body).some(stop => {
     for (let length = Math.min(stop.length - 1, text.length); length > 0; length--)
       if (text.endsWith(stop.slice(0, length))) return true
     return false
   })
+}
+
+/**
+ * Whether an engine may have sent the ids of a text, and not yet the text, because a stop string may begin
+ * with it. Engines hold back as many characters as the longest one has, but one.
+ */
+export function mayHoldText(body: Uint8Array): boolean {
+  return stopsOf(body).some(stop => stop.length > 1)
+}
+
+function stopsOf(body: Uint8Array): readonly string[] {
+  const given = membersOf(body, scanRequest(body))('stop')
+  return (Array.isArray(given) ? given : [given]).filter(stop => typeof stop === 'string')
 }
 
 /** Whether the client asked for the usage of its stream. */

@@ -106,6 +106,9 @@ export class ContinuedStream {
     const known = this.#parts.sample?.choices[0] ?? { index: 0 }
     const text = typeof choice.text === 'string' ? choice.text : ''
     const same = Object.fromEntries(Object.keys(known).map(name => [name, choice[name] ?? null]))
+    // Of the client's prompt they passed before, and those of this one are others.
+    if ('prompt_token_ids' in same) same['prompt_token_ids'] = null
+    const { token_ids: ids } = choice
     const said = form === 'chat' ? { delta: text === '' ? {} : { content: text } } : { text }
     const stop = 'stop_reason' in choice ? { stop_reason: choice['stop_reason'] } : {}
     const isLast = choice.finish_reason != null
@@ -113,6 +116,7 @@ export class ContinuedStream {
       ...same,
       index: 0,
       ...said,
+      ...(Array.isArray(ids) ? { token_ids: ids } : {}),
       finish_reason: choice.finish_reason ?? null,
       ...(isLast ? stop : {}),
     }

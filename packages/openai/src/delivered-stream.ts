@@ -5,11 +5,14 @@
  *         ─▶ its text is where one is looked for       the text is kept, and the event waits to be parsed
  *         ─▶ another                                   it waits
  *
- * Most streams end well, so nothing is parsed before somebody asks, or too much waits: PENDING_BYTES_MAX.
+ * Most streams end well, so nothing is parsed before somebody asks, or too much waits: PENDING_BYTES_MAX. Of a
+ * stream that has the ids of its tokens, those are kept, and not the text: a part of it may still be the
+ * engine's, which waits for the end of a character.
  *
  * Invariants
- *   I1  `text` is that of all content events that passed, in order; or `unfit` says why it is not known.
- *   I2  The memory is that of the text, doubled at most, PENDING_BYTES_MAX, and one event.
+ *   I1  `text` is that of all content events that passed, in order, or `ids` are those of all their tokens;
+ *       or `unfit` says why neither is known.
+ *   I2  The memory is that of the text or of the ids, doubled at most, PENDING_BYTES_MAX, and one event.
  */
 
 import { parseJson } from '@homing/base'
@@ -19,7 +22,7 @@ import { EventTemplate, textAt, textEnd } from './event-template.ts'
 export type DeliveredForm = 'chat' | 'completions'
 
 /** Why no engine could go on with what was delivered. */
-export type UnfitStream = 'choices' | 'logprobs' | 'other_content' | 'form' | 'memory'
+export type UnfitStream = 'choices' | 'logprobs' | 'other_content' | 'ids' | 'form' | 'memory'
 
 /** A chunk of a stream, as far as this project reads it. */
 export interface StreamChunk extends Readonly<Record<string, unknown>> {
@@ -31,11 +34,15 @@ export interface StreamChoice extends Readonly<Record<string, unknown>> {
   readonly index?: unknown
   readonly text?: unknown
   readonly delta?: unknown
+  readonly token_ids?: unknown
   readonly finish_reason?: unknown
 }
 
 export interface Delivered {
+  /** Empty where `ids` are known. */
   readonly text: string
+  /** Of all tokens that passed, those without a text included; undefined: the stream has none. */
+  readonly ids: Int32Array | undefined
   /** The last chunk with a choice that passed; undefined: none. */
   readonly sample: StreamChunk | undefined
   /** The chunk with a finish reason has passed. */
@@ -49,9 +56,10 @@ export type TakeMemory = (bytes: number) => boolean
 
 const LINE_FEED = 0x0a
 const CARRIAGE_RETURN = 0x0d
-const TEXT_BYTES_FIRST = 256
+const TOKEN_ID_MAX = 0xffff_ffff
+const KEPT_BYTES_FIRST = 256
 /** Of one stream. */
-const STREAM_TEXT_BYTES_MAX = 4_194_304
+const STREAM_BYTES_MAX = 4_194_304
 /** Events that wait to be parsed; a longer one is parsed at once. */
 const PENDING_BYTES_MAX = 4096
 const TEXT_PATHS: Readonly<Record<DeliveredForm, readonly Buffer[]>> = {
@@ -62,9 +70,9 @@ const TEXT_PATHS: Readonly<Record<DeliveredForm, readonly Buffer[]>> = {
 export class DeliveredStream {
   readonly #form: DeliveredForm
   readonly #take: TakeMemory
-  /** The text as JSON writes it between quotes. */
-  #text = Buffer.alloc(0)
-  #textBytes = 0
+  /** The text as JSON writes it between quotes; of a stream with token ids these, 4 bytes each. */
+  #kept = Buffer.alloc(0)
+  #keptBytes = 0
   readonly #template = new EventTemplate()
   /** Events that wait to be parsed. */
   #pending: { readonly event: Uint8Array; readonly hasKeptText: boolean }[] = []
@@ -72,6 +80,7 @@ export class DeliveredStream {
   /** One of them may have a text that is not kept, and that comes before those that pass now. */
   #isTextPending = false
   #sample: StreamChunk | undefined
+  #hasIds = false
   #isFinished = false
   #hasUsage = false
   #unfit: UnfitStream | undefined
@@ -112,8 +121,10 @@ export class DeliveredStream {
   /** Throws SyntaxError where the texts of the events are none together. */
   read(): Delivered {
     this.#parsePending()
+    const kept = this.#kept.subarray(0, this.#keptBytes)
     return {
-      text: parseJson(`"${this.#text.toString('utf8', 0, this.#textBytes)}"`) as string,
+      text: this.#hasIds ? '' : (parseJson(`"${kept.toString()}"`) as string),
+      ids: this.#hasIds ? new Int32Array(new Uint8Array(kept).buffer) : undefined,
       sample: this.#sample,
       isFinished: this.#isFinished,
       hasUsage: this.#hasUsage,
@@ -128,22 +139,21 @@ export class DeliveredStream {
   /** It cannot be continued, so that its text is not needed any more. */
   #giveUp(why: UnfitStream): void {
     this.#unfit ??= why
-    this.#take(-this.#text.length)
-    this.#text = Buffer.alloc(0)
-    this.#textBytes = 0
+    this.#take(-this.#kept.length)
+    this.#kept = Buffer.alloc(0)
+    this.#keptBytes = 0
     this.#pending = []
     this.#pendingBytes = 0
   }
 
   /** An event that is not like the learnt one. */
   #other(bytes: Uint8Array, from: number, to: number): void {
-    const text = textAt(bytes, from, to, TEXT_PATHS[this.#form])
-    const hasKeptText = text >= 0
+    const text = hasTokenIds(bytes, from, to) ? -1 : textAt(bytes, from, to, TEXT_PATHS[this.#form])
+    if (text >= 0 && this.#isTextPending) this.#parsePending()
+    if (this.#unfit !== undefined) return
+    const hasKeptText = text >= 0 && !this.#hasIds
     if (hasKeptText) {
-      const end = textEnd(bytes, text)
-      if (end > text && this.#isTextPending) this.#parsePending()
-      if (this.#unfit !== undefined) return
-      this.#keep(bytes, text, end)
+      this.#keep(bytes, text, textEnd(bytes, text))
       this.#template.learn(bytes, from, text, to)
     } else this.#isTextPending = true
     // Not `slice`: a slice of a Buffer shares its memory.
@@ -163,20 +173,20 @@ export class DeliveredStream {
   }
 
   #keep(bytes: Uint8Array, from: number, to: number): void {
-    const needed = this.#textBytes + to - from
-    if (needed > this.#text.length) {
-      const length = Math.max(TEXT_BYTES_FIRST, 2 ** Math.ceil(Math.log2(needed)))
-      if (length > STREAM_TEXT_BYTES_MAX || !this.#take(length - this.#text.length)) {
+    const needed = this.#keptBytes + to - from
+    if (needed > this.#kept.length) {
+      const length = Math.max(KEPT_BYTES_FIRST, 2 ** Math.ceil(Math.log2(needed)))
+      if (length > STREAM_BYTES_MAX || !this.#take(length - this.#kept.length)) {
         this.#giveUp('memory')
         return
       }
       const grown = Buffer.alloc(length)
-      grown.set(this.#text)
-      this.#text = grown
+      grown.set(this.#kept)
+      this.#kept = grown
     }
     // Few bytes: a loop costs less than a view.
-    for (let i = from, j = this.#textBytes; i < to; i++, j++) this.#text[j] = bytes[i]!
-    this.#textBytes = needed
+    for (let i = from, j = this.#keptBytes; i < to; i++, j++) this.#kept[j] = bytes[i]!
+    this.#keptBytes = needed
   }
 
   #event(event: Uint8Array, hasKeptText: boolean): void {
@@ -206,9 +216,28 @@ export class DeliveredStream {
       this.#isFinished = true
       if (chunk.usage != null) this.#hasUsage = true
     }
-    if (text === '' || hasKeptText) return
-    const written = Buffer.from(JSON.stringify(text))
-    this.#keep(written, 1, written.length - 1)
+    if (hasKeptText) return
+    const { token_ids: ids } = choice
+    if (Array.isArray(ids) && ids.length > 0) this.#keepIds(ids)
+    else if (text === '') return
+    else if (this.#hasIds) {
+      // Text of ids that came before has an empty list.
+      if (!Array.isArray(ids)) this.#giveUp('ids')
+    } else {
+      const written = Buffer.from(JSON.stringify(text))
+      this.#keep(written, 1, written.length - 1)
+    }
+  }
+
+  #keepIds(ids: readonly unknown[]): void {
+    const hasTextAlone = !this.#hasIds && this.#keptBytes > 0
+    if (hasTextAlone || !ids.every(isTokenId)) {
+      this.#giveUp('ids')
+      return
+    }
+    this.#hasIds = true
+    const bytes = new Uint8Array(Int32Array.from(ids).buffer)
+    this.#keep(bytes, 0, bytes.length)
   }
 
   #textOf(choice: StreamChoice): string {
@@ -240,10 +269,11 @@ export function* eventsOf(bytes: Uint8Array): Generator<Uint8Array> {
 
 /** The data of an event; undefined: it has none. */
 export function payloadOf(event: Uint8Array): string | undefined {
-  const lines = Buffer.from(event.buffer, event.byteOffset, event.length)
-    .toString()
-    .split(/\r\n|\r|\n/)
-    .filter(line => line.startsWith('data:'))
+  const text = Buffer.from(event.buffer, event.byteOffset, event.length).toString()
+  // Nearly every event is one line.
+  if (text.startsWith('data:') && text.indexOf('\n') === text.length - 2 && !text.includes('\r'))
+    return text.slice('data:'.length).trim()
+  const lines = text.split(/\r\n|\r|\n/).filter(line => line.startsWith('data:'))
   return lines.length === 0
     ? undefined
     : lines
@@ -282,6 +312,21 @@ function eventEnd(bytes: Uint8Array, at: number): number {
     isEmptyLine = true
   }
   return bytes.length
+}
+
+const TOKEN_IDS = Buffer.from('"token_ids"')
+
+/** Whether the event `bytes[from, to)` has ids; engines write null for none. */
+function hasTokenIds(bytes: Uint8Array, from: number, to: number): boolean {
+  const event = Buffer.from(bytes.buffer, bytes.byteOffset + from, to - from)
+  const at = event.indexOf(TOKEN_IDS)
+  return (
+    at >= 0 && !event.toString('latin1', at + TOKEN_IDS.length, at + TOKEN_IDS.length + 8).includes('null')
+  )
+}
+
+function isTokenId(id: unknown): id is number {
+  return Number.isInteger(id) && (id as number) >= 0 && (id as number) <= TOKEN_ID_MAX
 }
 
 function isEmpty(value: unknown): boolean {

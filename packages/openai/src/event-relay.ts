@@ -24,11 +24,14 @@ export interface EventRelayOptions {
   readonly mendsTo?: StreamForm | undefined
   /** Gets every whole event, line ends included; the bytes are its own only until it returns. */
   readonly observe?: ((event: Uint8Array) => void) | undefined
+  /** A choice has a finish reason, or may have one; called before its event passes, and perhaps again. */
+  readonly choiceEnds?: (() => void) | undefined
 }
 
 export class EventRelay {
   readonly #form: StreamForm | undefined
   readonly #observe: ((event: Uint8Array) => void) | undefined
+  readonly #choiceEnds: (() => void) | undefined
   #chunk: Uint8Array = NOTHING
   /** Bytes of the chunk before this are decided. */
   #decided = 0
@@ -54,9 +57,10 @@ export class EventRelay {
   #held: Uint8Array[] = []
   #heldBytes = 0
 
-  constructor({ mendsTo, observe }: EventRelayOptions = {}) {
+  constructor({ mendsTo, observe, choiceEnds }: EventRelayOptions = {}) {
     this.#form = mendsTo
     this.#observe = observe
+    this.#choiceEnds = choiceEnds
   }
 
   /** An event has begun and not ended. */
@@ -93,6 +97,7 @@ export class EventRelay {
   /** A choice has a finish reason, or may have one. */
   noteChoiceEnd(): void {
     this.#endsChoice = true
+    this.#choiceEnds?.()
   }
 
   noteForeign(): void {

@@ -5,6 +5,7 @@ export {
   answerLimits,
   continuedRequest,
   endsInStop,
+  mayHoldText,
   textRequest,
   type UnfitRequest,
   unfitRequest,
@@ -22,6 +23,7 @@ export {
 } from './delivered-stream.ts'
 export { editMembers, type MemberChanges } from './edit-members.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
+export { beforeGivenUp, isGivenUp, isGivenUpAnswer } from './given-up.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export { type FormModel, isForm, readFormModel } from './multipart.ts'
 export { estimatePrompt, IMAGE_TOKENS, mediaTokensOf, type PromptEstimate } from './prompt-estimate.ts'

@@ -4,9 +4,12 @@ import t from 'tap'
 import {
   type AnswerLimits,
   answerLimits,
+  beforeGivenUp,
   ContinuedStream,
   continuedRequest,
   engineErrorOf,
+  isGivenUpAnswer,
+  mayHoldText,
   textRequest,
   unfitRequest,
   wantsUsage,
@@ -41,16 +44,32 @@ t.test('what cannot be continued is refused, by the kind of reason', async t => 
     ['logprobs', { logprobs: 0 }],
     ['logprobs', { prompt_logprobs: 1 }],
     ['ids', { return_token_ids: true }],
+    ['ids', { return_tokens_as_token_ids: true }],
     ['penalties', { presence_penalty: -0.5 }],
     ['penalties', { frequency_penalty: 0.1 }],
     ['penalties', { repetition_penalty: 1.2 }],
     ['penalties', { custom_logit_processor: 'x' }],
+    ['penalties', { repetition_detection: { max_pattern_size: 20, min_count: 4 } }],
+    [undefined, { include_reasoning: true, stream_reasoning: true, repetition_detection: null }],
+    ['reasoning', { include_reasoning: false }],
+    ['reasoning', { stream_reasoning: false }],
     ['tied', { kv_transfer_params: { a: 1 } }],
     ['tied', { bootstrap_room: 7 }],
     ['tied', { echo: true }],
   ]
   for (const [reason, members] of cases)
     t.equal(unfitRequest(bytes({ ...CHAT, ...members })), reason, JSON.stringify(members))
+})
+
+t.test('a request for ids is continued by them, unless the engine may hold text back', async t => {
+  const body = bytes({ ...CHAT, return_token_ids: true, stop: ['\n', '###'] })
+  t.equal(unfitRequest(body, true), undefined)
+  t.equal(unfitRequest(bytes({ ...CHAT, return_token_ids: true, n: 2 }), true), 'choices')
+  const rest = continuedRequest(body, Int32Array.of(5), { tokensMax: 3, tokensMin: undefined })
+  t.match(parsed(rest), { prompt: [5], return_token_ids: true })
+  t.ok(mayHoldText(body))
+  for (const stop of [undefined, null, [], '', '\n', ['a', 'b']])
+    t.notOk(mayHoldText(bytes({ ...CHAT, stop })))
 })
 
 t.test('limits of an answer are those of its route', async t => {
@@ -178,6 +197,25 @@ t.test('chunks of a completion become those of the chat that the client has', as
   ])
 })
 
+t.test('of a prompt with ids the client gets those of the answer alone', async t => {
+  const known = { index: 0, text: 'a', prompt_token_ids: [1, 2], token_ids: [3], finish_reason: null }
+  const stream = new ContinuedStream({
+    form: 'completions',
+    sample: { id: 'cmpl-1', choices: [known] },
+    promptTokens: 2,
+    deliveredTokens: 1,
+    isAnew: false,
+  })
+  const first = { ...known, text: 'b', prompt_token_ids: [1, 2, 3], token_ids: [4, 5] }
+  t.strictSame(eventsIn(stream.convert(rest({ id: 'cmpl-2', choices: [first] }))), [
+    {
+      id: 'cmpl-1',
+      choices: [{ index: 0, text: 'b', prompt_token_ids: null, token_ids: [4, 5], finish_reason: null }],
+    },
+    'DONE',
+  ])
+})
+
 t.test('a chat that is asked anew begins once', async t => {
   const role = { ...SAMPLE, id: 'other', choices: [{ index: 0, delta: { role: 'assistant', content: '' } }] }
   const anew = { form: 'chat', promptTokens: 10, deliveredTokens: 0, isAnew: true } as const
@@ -219,4 +257,22 @@ t.test('errors of the engine are found behind what came before them', async t =>
   t.equal(found('{"error":"dead"}')?.message, 'dead')
   t.equal(found('{"error":{"message":"too long","code":400}}'), undefined, 'the client is to blame')
   t.equal(engineErrorOf(Buffer.from(event)), undefined)
+})
+
+t.test('what the engine gave up is found, and a text about it is not', async t => {
+  const event = (choice: object): string =>
+    `data: ${JSON.stringify({ choices: [{ index: 0, ...choice }] })}\n\n`
+  const begun = event({ delta: { content: 'a "abort"' }, finish_reason: null })
+  const before = (events: string) => {
+    const found = beforeGivenUp(Buffer.from(events))
+    return found && Buffer.from(found).toString()
+  }
+  for (const word of ['abort', 'error'])
+    t.equal(before(`${begun}${event({ delta: {}, finish_reason: word })}data: [DONE]\n\n`), begun)
+  t.equal(before(`${begun}${event({ delta: { content: 'abort' }, finish_reason: 'stop' })}`), undefined)
+  t.equal(before('data: {"type":"abort"}\n\n'), undefined, 'no chunk of a completion')
+  t.equal(before(`data: {"choices":[{},{"finish_reason":  "abort"}]}\n\n`), '', 'one of several choices')
+  t.ok(isGivenUpAnswer(bytes({ choices: [{ text: '', finish_reason: 'abort' }] })))
+  t.notOk(isGivenUpAnswer(bytes({ choices: [{ text: 'abort', finish_reason: 'stop' }] })))
+  t.notOk(isGivenUpAnswer(Buffer.from('"abort"')))
 })

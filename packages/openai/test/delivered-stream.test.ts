@@ -108,6 +108,51 @@ t.test('events that are all different are parsed as they come, so that few of th
   t.equal(stream.read().text, text)
 })
 
+t.test(
+  'of a stream with token ids these are kept, however they are cut and whatever text they have',
+  async t => {
+    const idLists = fc.array(
+      fc.record({
+        text: fc.constantFrom('', 'a', 'é'),
+        ids: fc.array(fc.nat(0xffff_ffff), { maxLength: 3 }),
+      }),
+    )
+    const property = fc.property(idLists, fc.infiniteStream(fc.nat(4)), (all, cuts) => {
+      const events = all.map(({ text, ids }) => {
+        // Text without ids of its own is that of ids before.
+        const choice = { index: 0, text: ids.length === 0 ? '' : text, token_ids: ids, finish_reason: null }
+        return `data: ${JSON.stringify({ ...HEAD, choices: [choice] })}\n\n`
+      })
+      const stream = new DeliveredStream('completions', UNBOUNDED)
+      while (events.length > 0) stream.push(Buffer.from(events.splice(0, 1 + cuts.next().value).join('')))
+      const expected = all.flatMap(({ ids }) => ids)
+      const { text, ids } = stream.read()
+      t.strictSame([...new Uint32Array(ids ?? [])], expected) || t.bailout('other ids')
+      t.equal(text, '')
+    })
+    fc.assert(property, { numRuns: 200 })
+  },
+)
+
+t.test('text without its ids, among others with them, is not continued', async t => {
+  const unfit = (...choices: readonly object[]) => {
+    const stream = new DeliveredStream('completions', UNBOUNDED)
+    for (const choice of choices)
+      stream.push(Buffer.from(`data: ${JSON.stringify({ choices: [{ index: 0, ...choice }] })}\n\n`))
+    return stream.unfit
+  }
+  t.equal(unfit({ text: 'a', token_ids: [1] }, { text: 'b' }), 'ids')
+  t.equal(unfit({ text: 'a' }, { text: 'b' }, { text: 'c', token_ids: [1] }), 'ids')
+  t.equal(
+    unfit({ text: '', token_ids: null }, { text: 'b', token_ids: [1] }, { text: 'c', token_ids: null }),
+    'ids',
+  )
+  t.equal(unfit({ text: 'a', token_ids: null }, { text: 'b', token_ids: [1] }), 'ids')
+  t.equal(unfit({ text: 'a', token_ids: [-1] }), 'ids')
+  t.equal(unfit({ text: 'a', token_ids: ['1'] }), 'ids')
+  t.equal(unfit({ text: 'a', token_ids: [1] }, { text: '' }, { text: 'b', token_ids: [] }), undefined)
+})
+
 t.test('characters that two events share are one', async t => {
   const stream = new DeliveredStream('chat', UNBOUNDED)
   for (const half of ['\\ud83d', '\\ude00'])

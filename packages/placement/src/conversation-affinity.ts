@@ -26,6 +26,8 @@ export interface AffinityBinding {
   readonly session: string
   /** Worker key. */
   readonly worker: string
+  /** It was bound to another one there, which was too slow. */
+  readonly isMoved?: boolean
 }
 
 export interface AffinitySettings {
@@ -124,9 +126,13 @@ export class ConversationAffinity {
    * Another router has placed a request of the session on a worker key. `joinedMs`: from the worker's record;
    * undefined: the worker is not known here.
    */
-  placedElsewhere(key: string, worker: string, joinedMs: number | undefined, nowMs: number): void {
+  placedElsewhere(
+    { session: key, worker, isMoved = false }: AffinityBinding,
+    joinedMs: number | undefined,
+    nowMs: number,
+  ): void {
     const own = this.#bindings.get(key)
-    const isHere = own !== undefined && !this.#isOver(own, nowMs)
+    const isHere = own !== undefined && !this.#isOver(own, nowMs) && !isMoved
     if (isHere && own.worker !== worker && score(key, own.worker) > score(key, worker)) return
     const open = own?.worker === worker && own.joinedMs === joinedMs ? own.open : 0
     this.#bindings.delete(key)

@@ -55,6 +55,15 @@ export interface FreedOperation {
   readonly outputTokens?: number | undefined
   /** Share of the prompt that was cached, 0 … 1. */
   readonly cachedShare?: number | undefined
+  /** Undefined: no session has moved with it. */
+  readonly moved?: MovedBinding | undefined
+}
+
+/** A session that is bound to another worker now, because that one was asked second and served a request. */
+export interface MovedBinding {
+  readonly session: string
+  /** Worker key. */
+  readonly worker: string
 }
 
 /**

@@ -5,6 +5,7 @@
  *   question   [1, 'open']
  *   snapshot   [1, life, next sequence, part, parts, [booking …]]
  *   waiting    [1, 'waiting', [[model, policy class, requests, prompt tokens, uncached tokens] …]]
+ *   moved      [1, 'moved', [[session, worker] …]]  sessions that bookings of the batch before it have moved
  *   bye        [1, 'bye']                           nothing comes behind it
  *
  *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, counts as prefill,
@@ -19,7 +20,8 @@
  *   digest     [active blocks of which no digest tells, blocks of the prompt, bytes of hashes]; the last two
  *              nil where there are none; a hash is 8 bytes, little-endian
  *
- * Digests have messages of their own, which an earlier version counts as malformed and leaves alone.
+ * Digests and moved sessions have messages of their own, which an earlier version counts as malformed and
+ * leaves alone; a longer row would cost it the batch.
  *
  * What cannot be read is undefined, never half of it. Any stranger may send it: nothing is made of a message
  * beyond its bounds.
@@ -33,6 +35,7 @@ import type {
   BookedOperation,
   DigestBatch,
   DigestSnapshot,
+  MovedBinding,
   OpenBooking,
   OperationDigest,
   ReplicaBatch,
@@ -53,6 +56,7 @@ const LIFE = /^[0-9a-f]{16}$/
 const TEXT_MAX = 512
 const OPEN = 'open'
 const WAITING = 'waiting'
+const MOVED = 'moved'
 const BYE = 'bye'
 const DIGESTS = 'digests'
 const OPEN_DIGESTS = 'open digests'
@@ -248,6 +252,28 @@ export function decodeWaiting(bytes: Uint8Array): WaitingRow[] | undefined {
     rows.push({ model, policyClass, requests, promptTokens, uncachedTokens })
   }
   return rows
+}
+
+/** The sessions that operations of the batch have moved, to be sent behind it; undefined: none. */
+export function encodeMoved({ operations }: ReplicaBatch): Uint8Array | undefined {
+  const rows = operations.flatMap(operation => {
+    const moved = operation.kind === 'freed' ? operation.moved : undefined
+    return moved === undefined ? [] : [[moved.session, moved.worker]]
+  })
+  return rows.length === 0 ? undefined : encode([VERSION, MOVED, rows])
+}
+
+export function decodeMoved(bytes: Uint8Array): MovedBinding[] | undefined {
+  const row = tryDecode(bytes)
+  if (row?.length !== 3 || row[1] !== MOVED || !Array.isArray(row[2])) return undefined
+  const moved: MovedBinding[] = []
+  for (const one of row[2] as unknown[]) {
+    if (!Array.isArray(one) || one.length !== 2) return undefined
+    const [session, worker] = one as unknown[]
+    if (!isText(session) || !isText(worker)) return undefined
+    moved.push({ session, worker })
+  }
+  return moved
 }
 
 /** Puts the parts of a snapshot together, which come in order, and what digests say of it. */

@@ -5,15 +5,18 @@
 
 import process from 'node:process'
 import { type Random, seededRandom } from '@homing/base'
+import { decode, encode } from '@msgpack/msgpack'
 import t from 'tap'
 import {
   decodeBatch,
   decodeDigests,
+  decodeMoved,
   decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
   encodeBatch,
   encodeDigests,
+  encodeMoved,
   encodeOpenDigests,
   encodeQuestion,
   encodeSnapshot,
@@ -273,11 +276,47 @@ t.test('digests come in messages of their own, which an earlier version leaves a
   )
 })
 
+t.test(
+  'sessions that moved come in a message of their own, which an earlier version leaves alone',
+  async t => {
+    const outbox = new Outbox('0123456789abcdef')
+    const moved = { session: '0011223344556677', worker: 'h:1/0' }
+    for (const id of ['b', 'c']) {
+      outbox.add(booked(id))
+      const freed = { kind: 'freed', id, activeBlocks: 3 } as const
+      outbox.add(id === 'b' ? { ...freed, moved } : freed)
+    }
+    const batch = outbox.take()
+    const [bytes, message] = [encodeBatch(batch), encodeMoved(batch)!]
+    t.strictSame(decodeMoved(message), [moved])
+    // As an earlier version reads it: a row of another length costs it the batch, and so a snapshot.
+    const [version, life, sequence, rows] = decode(bytes) as [number, string, number, unknown[][]]
+    t.strictSame([version, life, sequence], [1, batch.life, 0])
+    t.strictSame(
+      rows.map(row => [row[0], row.length]),
+      [
+        [0, 11],
+        [2, 5],
+        [0, 11],
+        [2, 5],
+      ],
+    )
+    for (const read of [decodeBatch, decodeDigests, decodeOpenDigests, decodeSnapshotPart, decodeWaiting])
+      t.equal(read(message), undefined, read.name)
+    t.equal(isQuestion(message) || isBye(message), false)
+    t.equal(encodeMoved({ ...batch, operations: batch.operations.slice(2) }), undefined)
+    for (const wrong of [[['s']], [['s', 1]], [['', 'w']], [['s', 'w', 'x']], 's', ['s']])
+      t.equal(decodeMoved(encode([1, 'moved', wrong])), undefined, JSON.stringify(wrong))
+    t.equal(decodeMoved(bytes), undefined)
+  },
+)
+
 t.test('what cannot be read is nothing, whatever a stranger sends', async t => {
   const random = seededRandom(SEED)
   const outbox = new Outbox('0123456789abcdef')
   outbox.add(booked('a'))
-  outbox.add({ kind: 'freed', id: 'a', activeBlocks: 0 })
+  const freed = { kind: 'freed', id: 'a', activeBlocks: 0 } as const
+  outbox.add(freed)
   const open: OpenBooking[] = [{ ...(booked('a') as OpenBooking), hasFirstToken: true }]
   outbox.add({ ...open[0]!, id: 'c', otherBlocks: 1, digest: { count: 3, hashes: new Int32Array(6) } })
   const batch = outbox.take()
@@ -285,6 +324,7 @@ t.test('what cannot be read is nothing, whatever a stranger sends', async t => {
     encodeBatch(batch),
     encodeDigests(batch)!,
     ...encodeOpenDigests(outbox.snapshot()),
+    encodeMoved({ ...batch, operations: [{ ...freed, moved: { session: 's', worker: 'w' } }] })!,
     encodeQuestion(),
     ...encodeSnapshot({ life: '0123456789abcdef', nextSequence: 4, bookings: open }),
   ]
@@ -295,6 +335,7 @@ t.test('what cannot be read is nothing, whatever a stranger sends', async t => {
     const batch = decodeBatch(bytes)
     const part = decodeSnapshotPart(bytes)
     isQuestion(bytes)
+    decodeMoved(bytes)
     for (const operation of [...(batch?.operations ?? []), ...(part?.bookings ?? [])]) {
       if (operation.kind !== 'booked') continue
       const figures = [

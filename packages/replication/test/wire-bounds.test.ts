@@ -5,6 +5,7 @@ import t from 'tap'
 import {
   decodeBatch,
   decodeDigests,
+  decodeMoved,
   decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
@@ -15,6 +16,7 @@ import {
 const READERS = {
   decodeBatch,
   decodeDigests,
+  decodeMoved,
   decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,

@@ -10,13 +10,14 @@
  * Invariants
  *   I1  The head comes with the first output, so that nothing has passed of an answer that fails before it.
  *   I2  After an end that the router finds, the worker's request is aborted: nothing behind it is generated.
- *   I3  An answer that ends without a finish_reason, and one with a line that is no output, has failed.
+ *   I3  An answer that ends without a finish_reason, or with one by which the worker gives it up, has failed,
+ *       and so has one with a line that is no output.
  *
  * Bounds   a line of TOKEN_LINE_BYTES_MAX; what waits for a client that reads slowly waits in the transport.
  */
 
 import type { Clock } from '@homing/base'
-import { apiError, errorEvent, TokenAnswer } from '@homing/openai'
+import { apiError, errorEvent, isGivenUp, TokenAnswer } from '@homing/openai'
 import { encodeTokenRequest, TOKENS_PATH, TOKENS_TYPE, type TokenLine, TokenLines } from '@homing/protocol'
 import {
   type HttpCall,
@@ -185,6 +186,11 @@ export class TokenCall implements HttpCall {
       return
     }
     const { tokenIds, finishReason, cachedTokens } = line
+    if (isGivenUp(finishReason)) {
+      if (tokenIds.length > 0) this.#line({ ...line, finishReason: undefined })
+      if (!this.#isOver) this.#said('it gave up the request')
+      return
+    }
     const step = this.#state.take(tokenIds, finishReason, cachedTokens)
     const isFirst = this.#begin()
     if (this.#isOver) return

@@ -76,6 +76,7 @@ t.test('what is no answer of token ids has failed, once, and passes nothing', as
     [{ 'content-type': 'text/html' }, [], /answered 200 with text\/html, not application\/x-ndjson/],
     [LINES, [{ token_ids: 'x' }], /a line that is no output of token ids/],
     [LINES, [{ error: 'out of memory' }], /said: out of memory/],
+    [LINES, [{ token_ids: [], finish_reason: 'error' }], /said: it gave up the request/],
     [LINES, [], /ended without a finish_reason/],
   ] as const) {
     const broken = callWith()

@@ -173,7 +173,7 @@ export const requestSettings = [
     default: 64 * 2 ** 20,
     min: 0,
     max: 2 ** 40,
-    help: 'What all open streams together keep of their text, to be continued elsewhere; a token takes about 5 bytes. A stream for which there is no room ends with its worker.',
+    help: 'What all open streams together keep of their text, or of their token ids, to be continued elsewhere; a token takes about 5 bytes. A stream for which there is no room ends with its worker.',
   },
   {
     key: 'hedgeAfterMs',
