@@ -16,7 +16,7 @@ import type { Frames } from '../src/message-types.ts'
 import { encodeMessage } from '../src/nats/payload.ts'
 import { StreamReplay } from '../src/nats/stream-replay.ts'
 import type { BrokerStreams } from '../src/nats/streams.ts'
-import { bytes } from './conformance.ts'
+import { bytes } from './inbox.ts'
 
 const LIFE = 'a'.repeat(16)
 const payloadOf = (sequence: number): Uint8Array => bytes(`batch ${sequence}`)
