@@ -3,7 +3,7 @@
  * call a decoder. What others did not write is let through here, with the reason.
  */
 
-import type { Repository } from '../tidiness.ts'
+import type { Repository } from '../repository.ts'
 import type { Decoder } from './decoder.ts'
 
 /** Folders and files whose input is not of others, or is no message. */
