@@ -14,8 +14,8 @@
  * happened under `exact`, because a life has passed for another, are counted by cause (`Unobservable` in
  * life-signs.ts).
  *
- * Owns   what was found so far: violations, counts, the last claims of each observer, and since when each claims
- *        blocks that were never held.
+ * Owns   what was found so far: violations, counts, the last claims of each observer, and since when each
+ *        claims blocks that were never held.
  */
 
 import type { Trust } from '@homing/index'

@@ -1,7 +1,7 @@
 /**
  * Sidecar observer: the sidecar in a history of lives.
  *
- * Owns   the present life of the sidecar, and its signs. Its claims are its answers to a router that asks now.
+ * Owns   the present life of the sidecar, and its signs. Its claims are its answers to a router that asks.
  */
 
 import { type Clock, silentLog } from '@homing/base'

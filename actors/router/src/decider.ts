@@ -4,8 +4,9 @@
  *
  *   fleet ─▶ candidatesFor ─▶ overlaps (index shards) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
  *
- * Owns   its copy of the fleet, the open decisions, the audits, the guard, the health of the workers, the turn
- *        of round-robin. Sessions (sessions.ts) and refusals (busy-refusals.ts) have a state of their own.
+ * Owns   its copy of the fleet, the open decisions, the audits, the guard, the health of the workers, the
+ *        turn of round-robin. Bindings of sessions (affinity-bindings.ts) and refusals (busy-refusals.ts)
+ *        have a state of their own.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -56,6 +57,7 @@ import {
 import type { RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, PromptCounts, Selector } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
+import { AffinityBindings } from './affinity-bindings.ts'
 import { BlindThresholds } from './blind-thresholds.ts'
 import { bookingOf } from './bookings.ts'
 import { BusyRefusals } from './busy-refusals.ts'
@@ -70,7 +72,6 @@ import {
 import { ProjectedLoads } from './projected-loads.ts'
 import { PromptGuesses } from './prompt-guesses.ts'
 import type { RouterArgs } from './router-args.ts'
-import { Sessions } from './sessions.ts'
 import { ShardMemories } from './shard-memories.ts'
 
 /** One question from the queue. */
@@ -110,7 +111,7 @@ export class Decider {
   readonly guard: RoutingGuard
   readonly namespacedPrompts: NamespacedPrompts
   readonly shards: ShardMemories
-  readonly sessions: Sessions
+  readonly bindings: AffinityBindings
   readonly refusals: BusyRefusals
 
   readonly #context: ActorContext<RouterMessage>
@@ -131,7 +132,7 @@ export class Decider {
     this.#context = context
     this.#args = args
     this.open = new OpenDecisions(args.openMax)
-    this.sessions = new Sessions(args.affinity, context.clock)
+    this.bindings = new AffinityBindings(args.affinity, context.clock)
     this.refusals = new BusyRefusals(context.clock, args.unlisted?.adapterBase)
     this.#loads = new ProjectedLoads(args)
     this.#guesses = new PromptGuesses(args)
@@ -178,7 +179,7 @@ export class Decider {
     const request = slice === undefined ? question.request : cutPrompt(question.request, slice.endTokens)
     const isSlice = slice !== undefined || request.slice?.isLast === false
     const isPrefill = request.leg?.kind === 'prefill'
-    const session = this.sessions.of(request)
+    const session = this.bindings.of(request)
     const waitedMs = queue?.waitedMs ?? 0
     const booking = bookingOf({
       id,
@@ -230,7 +231,7 @@ export class Decider {
             this.#context.clock.nowMs(),
             winner.key.workerSlot,
           )
-    if (session !== undefined) this.sessions.placed(session, decision)
+    if (session !== undefined) this.bindings.placed(session, decision)
     const { guard } = receipt
     const decidedMs = this.#context.clock.nowMs()
     this.health.decided(winner.worker.id, request.model, id, decidedMs)
@@ -243,7 +244,7 @@ export class Decider {
       guarded,
       guard,
       session,
-      hedgedSession: this.sessions.hedged(request),
+      hedgedSession: this.bindings.hedged(request),
       counted: isSlice || isPrefill ? undefined : countedPrompt(request, winner),
       logged: isSlice || isPrefill ? undefined : this.#logged(request),
     })
@@ -344,7 +345,7 @@ export class Decider {
       fleet: this.fleet,
       request,
       questions: this.#questions,
-      affinity: this.sessions.affinity,
+      affinity: this.bindings.affinity,
       health: this.health,
       unlisted: this.#args.unlisted && { ...this.#args.unlisted, wallMs: this.#context.clock.wallMs() },
       nowMs: this.#context.clock.nowMs(),
@@ -441,7 +442,7 @@ export class Decider {
     this.health.keepOnly(fleet)
     this.fleet = fleet
     this.#blind.look(fleet)
-    this.sessions.takeFleet(fleet)
+    this.bindings.takeFleet(fleet)
     this.refusals.takeFleet(fleet)
     this.namespacedPrompts.keepOnly(keys)
   }

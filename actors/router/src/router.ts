@@ -59,7 +59,7 @@ export const router = defineActor(
       workerFailed: message => state.workerFailed(message),
       health: ({ reply }) => reply(decider.health.report(context.clock.nowMs())),
       busyRefused: ({ reply }) => reply([...decider.refusals.counts]),
-      boundElsewhere: ({ bindings }) => decider.sessions.boundElsewhere(bindings),
+      boundElsewhere: ({ bindings }) => decider.bindings.boundElsewhere(bindings),
       lastHour: ({ reply }) => reply(state.lastHour.report(context.clock.nowMs())),
       guard: ({ reply }) => reply(decider.usesGuard ? guard.status : undefined),
       explain: async ({ request, reply }) => reply(await decider.explain(request)),
@@ -183,9 +183,9 @@ class Router {
     decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
     this.keptGuard.seen()
     if (open.hedgedSession !== undefined && open.decision !== undefined && delivery.outcome === 'ok')
-      decider.sessions.served(open.hedgedSession, open.decision, delivery)
+      decider.bindings.served(open.hedgedSession, open.decision, delivery)
     if (open.session !== undefined && open.decision !== undefined)
-      decider.sessions.ended(open.session, open.decision, delivery)
+      decider.bindings.ended(open.session, open.decision, delivery)
     if (open.decision !== undefined && delivery.outcome === 'ok') {
       if (open.counted !== undefined) this.#compareCount(open.counted, open.decision, delivery)
       this.#compare(open, open.decision, delivery)

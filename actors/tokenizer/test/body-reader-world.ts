@@ -1,4 +1,4 @@
-/** A reader on this thread, with a table of local models or of engines to ask, for the tests of what it reads. */
+/** A reader on this thread, with local models or engines to ask, for the tests of what it reads. */
 
 import { fileURLToPath } from 'node:url'
 import { type ModelNames, NO_ALIASES } from '@homing/fleet'

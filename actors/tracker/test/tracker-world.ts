@@ -1,4 +1,4 @@
-/** A tracker as an actor, with a fleet of two workers, and what is booked with it, for the tests of this folder. */
+/** A tracker as an actor, with two workers, and what is booked with it, for the tests of this folder. */
 
 import { createTestSystem } from '@homing/actor/testing'
 import type { DrainedMessage } from '@homing/actors/directory'

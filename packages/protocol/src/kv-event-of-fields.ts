@@ -1,6 +1,6 @@
 /**
- * KV event of fields: makes the event that its tag names of what it says, or finds that it says too little, or
- * contradicts itself.
+ * KV event of fields: makes the event that its tag names of what it says, or finds that it says too little,
+ * or contradicts itself.
  */
 
 import { byBlock, type KvLabels } from './block-labels.ts'

@@ -47,8 +47,8 @@ export class RouterBooks {
   }
 
   /**
-   * Books a request where it was placed, and tells the others. The first `hashed` of `sequenceHashes` are those
-   * of its prompt.
+   * Books a request where it was placed, and tells the others. The first `hashed` of `sequenceHashes` are
+   * those of its prompt.
    */
   sent(
     request: SimRequest,

@@ -1,11 +1,11 @@
 /**
- * Router sight: what one simulated router sees when it looks for a place: the request as the product reads it,
- * which blocks of it the workers hold, and the load of each.
+ * Router sight: what one simulated router sees when it looks for a place: the request as the product reads
+ * it, which blocks of it the workers hold, and the load of each.
  *
- * Knows    the caches of the engines through its view; loads through its books; what a cached block counts for
- *          by its credits. It never looks at an engine, unless the spec wants an oracle.
- * Owns     scratch of one decision: the hashes of the prompt that was read last, overlaps and loads. A view of
- *          events may be shared with other routers, a view of guesses is its own.
+ * Knows    the caches of the engines through its view; loads through its books; what a cached block counts
+ *          for by its credits. It never looks at an engine, unless the spec wants an oracle.
+ * Owns     scratch of one decision: the hashes of the prompt that was read last, overlaps and loads. A view
+ *          of events may be shared with other routers, a view of guesses is its own.
  */
 
 import type { Fleet } from '@homing/fleet'

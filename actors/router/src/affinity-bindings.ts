@@ -1,6 +1,6 @@
 /**
- * Sessions: to which worker each session is bound, as this router has placed its requests and as others of
- * the same workers tell it.
+ * Affinity bindings: to which worker each session is bound, as this router has placed its requests and as
+ * others of the same workers tell it.
  *
  * Owns   the bindings, and when the worker of each key joined the fleet.
  */
@@ -16,7 +16,7 @@ import {
   type RoutingRequest,
 } from '@homing/placement'
 
-export class Sessions {
+export class AffinityBindings {
   /** Undefined: sessions are not bound to workers. */
   readonly affinity: ConversationAffinity | undefined
   readonly #clock: Clock
