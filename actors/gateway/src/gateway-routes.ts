@@ -60,6 +60,7 @@ export class GatewayRoutes {
     return this.#routes.lookUp(exchange)
   }
 
+  /** Its path is one of the operator routes, which are on this port. */
   isOfOperators({ path }: HttpExchange): boolean {
     return this.#operatorRoutes.at(path) !== undefined
   }

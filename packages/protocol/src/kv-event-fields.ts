@@ -50,6 +50,7 @@ export interface KvEventFields {
   told: number | undefined
 }
 
+/** Of an event of which nothing was read yet. */
 export function noFields(): KvEventFields {
   return {
     hashes: undefined,
