@@ -1,8 +1,8 @@
 /**
  * Fields of a KV event: what an event says, whatever its form and order, read one at a time by its name.
  *
- * Owns   nothing: the decoder has one record of fields for each event, filled here and made an event of by
- *        kv-event-of-fields.ts. A field that is nil is as one that is missing.
+ * Owns   nothing: the decoder has one record of fields for each event, which is filled here, and of which
+ *        kv-event-of-fields.ts makes the event. A field of nil has no value, but counts in `tells`.
  */
 
 import {

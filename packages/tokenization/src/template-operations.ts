@@ -7,7 +7,7 @@ import { RenderingRefusedError } from './errors.ts'
 import { methodOf } from './python-methods.ts'
 import { arithmetic, formatWith, joined, repeat, safeInteger, sum } from './python-operators.ts'
 import { compare, contains, itemAt } from './python-sequences.ts'
-import { integer, } from './python-text.ts'
+import { integer } from './python-text.ts'
 import {
   getItem,
   hasItem,
