@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { CodedError, LIST_CHARACTERS_MAX, MESSAGE_CHARACTERS_MAX } from '@homing/base'
 import t from 'tap'
-import { readRepository } from './tidiness.ts'
+import { readRepository } from './repository.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const LONG = 'm'.repeat(100_000)

@@ -1,13 +1,7 @@
 import { join } from 'node:path'
 import t from 'tap'
-import {
-  importsOf,
-  type Manifest,
-  type Repository,
-  readRepository,
-  rules,
-  withoutComments,
-} from './tidiness.ts'
+import { importsOf, type Manifest, type Repository, readRepository, withoutComments } from './repository.ts'
+import { rules } from './tidiness.ts'
 
 const repository = readRepository(join(import.meta.dirname, '..'))
 

@@ -5,10 +5,24 @@
  * text, with comments blanked out where code is meant, so they can be fooled; they catch habits, not intent.
  */
 
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
-import { runInNewContext } from 'node:vm'
 import { routerCommand } from '@homing/config'
+import { circlesIn, folderGraph, importGraph, importsOfLaterFolders } from './import-graph.ts'
+import {
+  folderOf,
+  importsOf,
+  isTest,
+  markdownFiles,
+  matchingLines,
+  packageOf,
+  type Repository,
+  readSource,
+  type SourceFile,
+  sources,
+  typescriptFiles,
+} from './repository.ts'
+import { constantsOf, errorCodes, exportedNames, ruledOutWords, wordsOf } from './source-names.ts'
 
 export interface Rule {
   /** A sentence that is true when the rule has no faults. */
@@ -16,38 +30,6 @@ export interface Rule {
   readonly faults: (repository: Repository) => readonly string[]
 }
 
-export interface SourceFile {
-  /** Path from the root, with '/'. */
-  readonly path: string
-  readonly text: string
-  /** The text without comments; line numbers are kept. */
-  readonly code: string
-}
-
-export interface Repository {
-  readonly root: string
-  /** 'packages/base', 'actors/router', … */
-  readonly folders: readonly string[]
-  /** TypeScript files of packages, actors, test and bench. */
-  readonly files: readonly SourceFile[]
-  /** Every package.json, with the path of its folder ('' is the root). */
-  readonly manifests: ReadonlyMap<string, Manifest>
-}
-
-export interface Manifest {
-  readonly name?: string
-  readonly version?: string
-  readonly description?: string
-  readonly private?: boolean
-  readonly license?: string
-  readonly exports?: Readonly<Record<string, string>>
-  readonly scripts?: Readonly<Record<string, string>>
-  readonly dependencies?: Readonly<Record<string, string>>
-  readonly devDependencies?: Readonly<Record<string, string>>
-  readonly publishConfig?: { readonly peerDependencies?: Readonly<Record<string, string>> }
-}
-
-const SKIPPED_FOLDERS = new Set(['node_modules', 'dist', '.tap', '.git', 'fixtures', 'coverage'])
 /** Split, so that this file keeps its own rule. */
 const UNFINISHED = new RegExp(
   `\\b(${['TO', 'FIX'].map(word => word + (word === 'TO' ? 'DO' : 'ME')).join('|')})\\b`,
@@ -487,57 +469,6 @@ export const rules: readonly Rule[] = [
   },
 ]
 
-/** Reads the repository at `root`. */
-export function readRepository(root: string): Repository {
-  const folders = ['packages', 'actors'].flatMap(group =>
-    readdirSync(join(root, group), { withFileTypes: true })
-      .filter(entry => entry.isDirectory() && !SKIPPED_FOLDERS.has(entry.name))
-      .map(entry => `${group}/${entry.name}`),
-  )
-  const files = ['packages', 'actors', 'test', 'bench']
-    .flatMap(folder => typescriptFiles(root, folder))
-    .map(path => readSource(root, path))
-  const manifests = new Map<string, Manifest>()
-  for (const folder of ['', ...folders, 'actors', 'test', 'bench', 'docs/site']) {
-    const path = join(root, folder, 'package.json')
-    if (existsSync(path)) manifests.set(folder, JSON.parse(readFileSync(path, 'utf8')))
-  }
-  return { root, folders, files, manifests }
-}
-
-function readSource(root: string, path: string): SourceFile {
-  const text = readFileSync(join(root, path), 'utf8')
-  return { path, text, code: withoutComments(text) }
-}
-
-/** Blanks comments, keeping line breaks; strings and regular expressions on the same line are respected. */
-export function withoutComments(text: string): string {
-  const tokens =
-    /'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|\/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\/[a-z]*(?=\s*[.,);\]\n])/g
-  return text.replace(tokens, token =>
-    token.startsWith('//') || token.startsWith('/*') ? token.replace(/[^\n]/g, ' ') : token,
-  )
-}
-
-interface Import {
-  readonly specifier: string
-  readonly isType: boolean
-}
-
-/** Static imports, re-exports and dynamic imports of literal specifiers. */
-export function importsOf(code: string): readonly Import[] {
-  const found: Import[] = []
-  const statements = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"`;]*?\sfrom\s+)?'([^']+)'/gm
-  for (const [, type, specifier] of code.matchAll(statements)) {
-    found.push({ specifier: specifier!, isType: type !== undefined })
-  }
-  // `import('x')` as a value and as a type look the same; the latter stands behind ':', '<', '|' or '='.
-  for (const [, before, specifier] of code.matchAll(/(\S?)\s*\bimport\('([^']+)'\)/g)) {
-    found.push({ specifier: specifier!, isType: [':', '<', '|', '&', '?'].includes(before!) })
-  }
-  return found
-}
-
 /**
  * The layers of packages/actor, the lowest first: the first column of the table at the head of
  * docs/actor-runtime.md.
@@ -546,233 +477,6 @@ function actorLayers(root: string): readonly string[] {
   const page = readFileSync(join(root, 'docs/actor-runtime.md'), 'utf8')
   const [, section = ''] = /^## Layers$([\s\S]*?)^## /m.exec(page) ?? []
   return [...section.matchAll(/^\| `([a-z-]+)` \|/gm)].map(([, layer]) => layer!)
-}
-
-type Graph = ReadonlyMap<string, readonly string[]>
-
-/** The files that each file imports, those of types included. */
-function importGraph({ files, manifests }: Repository): Graph {
-  const folders = new Map([...manifests].map(([folder, { name }]) => [name, folder]))
-  const targetOf = (file: SourceFile, specifier: string): string | undefined => {
-    if (specifier.startsWith('.')) return join(dirname(file.path), specifier)
-    const name = packageOf(specifier)
-    const folder = name === undefined ? undefined : folders.get(name)
-    if (folder === undefined) return undefined
-    const target = manifests.get(folder)!.exports?.[`.${specifier.slice(name!.length)}`]
-    return target === undefined ? undefined : join(folder, target)
-  }
-  const imports = new Map<string, readonly string[]>()
-  for (const file of files) {
-    // Holds import statements as texts.
-    if (file.path === 'test/tidiness.test.ts') continue
-    imports.set(
-      file.path,
-      importsOf(file.code).flatMap(({ specifier }) => targetOf(file, specifier) ?? []),
-    )
-  }
-  return imports
-}
-
-/**
- * Circles of a graph, one for each group of nodes that reach each other: a node, and the shortest way back to
- * it.
- */
-function circlesIn(graph: Graph): readonly (readonly string[])[] {
-  const circles: (readonly string[])[] = []
-  const reported = new Set<string>()
-  for (const path of withoutLeaves(graph)) {
-    if (reported.has(path)) continue
-    const circle = wayBack(path, graph)
-    if (circle === undefined) continue
-    circles.push(circle)
-    for (const member of circle) reported.add(member)
-  }
-  return circles
-}
-
-/**
- * The imports inside each package, with every folder below `src` as one node and every file that stands in
- * `src` itself as another: a file of `src` may be below a folder (its words) or above it (its face), but not
- * both.
- */
-function folderGraph(imports: Graph): Graph {
-  const nodeOf = (path: string): string => (dirname(path).endsWith('/src') ? path : dirname(path))
-  const sourceOf = (path: string): string | undefined => /^(packages|actors)\/[^/]+\/src\//.exec(path)?.[0]
-  const graph = new Map<string, Set<string>>()
-  for (const [path, targets] of imports) {
-    const source = sourceOf(path)
-    if (source === undefined) continue
-    const node = nodeOf(path)
-    const ofNode = graph.get(node) ?? new Set()
-    graph.set(node, ofNode)
-    for (const target of targets)
-      if (target.startsWith(source) && nodeOf(target) !== node) ofNode.add(nodeOf(target))
-  }
-  return new Map([...graph].map(([node, targets]) => [node, [...targets]]))
-}
-
-/**
- * Imports of a folder that stands higher in the table of folders, or not in it; all actors have one height.
- */
-function importsOfLaterFolders({ root, files, manifests }: Repository): readonly string[] {
-  const page = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
-  const [, table = ''] = /^## Folders, from the bottom up$([\s\S]*)/m.exec(page) ?? []
-  const rows = Array.from(table.matchAll(/^\| ((?:packages|actors)\/[a-z-]+) \|/gm), ([, folder]) => folder!)
-  if (rows.length === 0) return ['docs/architecture.md: no table of folders']
-  const order = rows.map(workspaceOf).filter((workspace, i, all) => all.indexOf(workspace) === i)
-  const workspaces = new Map([...manifests].map(([folder, { name }]) => [name, folder]))
-  return sources(files).flatMap(file => {
-    const own = workspaceOf(file.path)
-    return importsOf(file.code)
-      .map(({ specifier }) => workspaces.get(packageOf(specifier) ?? ''))
-      .filter(target => target !== undefined && target !== own)
-      .filter(target => order.indexOf(target!) < 0 || order.indexOf(target!) > order.indexOf(own))
-      .map(
-        target =>
-          `${file.path}: imports ${target}, which stands no lower than ${own} in docs/architecture.md`,
-      )
-  })
-}
-
-/** 'packages/load' of its files; 'actors' of all actors. */
-function workspaceOf(path: string): string {
-  return path.startsWith('actors/') ? 'actors' : folderOf(path)
-}
-
-/** The files that may be on a circle: those without imports, or with imports of such files only, are not. */
-function withoutLeaves(imports: ReadonlyMap<string, readonly string[]>): readonly string[] {
-  const left = new Set(imports.keys())
-  for (let before = -1; before !== left.size; ) {
-    before = left.size
-    for (const path of left) if (!imports.get(path)!.some(target => left.has(target))) left.delete(path)
-  }
-  return [...left]
-}
-
-/** The shortest way of imports from a file back to itself. */
-function wayBack(
-  start: string,
-  imports: ReadonlyMap<string, readonly string[]>,
-): readonly string[] | undefined {
-  const ways: (readonly string[])[] = [[start]]
-  const seen = new Set<string>()
-  for (const way of ways) {
-    for (const target of imports.get(way.at(-1)!) ?? []) {
-      if (target === start) return [...way, start]
-      if (seen.has(target)) continue
-      seen.add(target)
-      ways.push([...way, target])
-    }
-  }
-  return undefined
-}
-
-interface RuledOutWord {
-  readonly word: string
-  readonly instead: string
-  /** Names that may stay. */
-  readonly allowed: ReadonlySet<string>
-  /** Finds it in the words of a name. */
-  readonly pattern: RegExp
-}
-
-/** The table at the end of docs/glossary.md. */
-function ruledOutWords(root: string): readonly RuledOutWord[] {
-  const page = readFileSync(join(root, 'docs/glossary.md'), 'utf8')
-  const [, section = ''] = /^## Words that are ruled out$([\s\S]*)/m.exec(page) ?? []
-  return [...section.matchAll(/^\| ([a-z][a-z ]*) \| ([^|]+) \|([^|]*)\|$/gm)]
-    .filter(([, word]) => word !== 'ruled out')
-    .map(([, word, instead, allowed]) => ({
-      word: word!,
-      instead: instead!,
-      allowed: new Set(Array.from(allowed!.matchAll(/`(\w+)`/g), ([, name]) => name!)),
-      pattern: new RegExp(`(^| )${word}(s|es)?( |$)`),
-    }))
-}
-
-/** Names that files export where they declare them; what an index hands on is among them. */
-function exportedNames(
-  files: readonly SourceFile[],
-): readonly { readonly path: string; readonly name: string }[] {
-  const declaration =
-    /^export (?:declare |default |abstract |async )*(?:interface|type|class|function\*?|const|let|enum) (\w+)/gm
-  const renamed = /\bas (\w+)(?=[^{}]*\})/g
-  return files.flatMap(({ path, code }) =>
-    [
-      ...code.matchAll(declaration),
-      ...Array.from(code.matchAll(/^export (?:type )?\{[^}]*\}/gm), ([list]) => [
-        ...list.matchAll(renamed),
-      ]).flat(),
-    ].map(([, name]) => ({ path, name: name! })),
-  )
-}
-
-/** `CacheHits`, `cacheHits` and `CACHE_HITS` to `cache hits`. */
-function wordsOf(name: string): string {
-  return name
-    .replace(/([a-z0-9])([A-Z])|([A-Z])(?=[A-Z][a-z])/g, '$1$3 $2')
-    .replaceAll('_', ' ')
-    .replace(/ +/g, ' ')
-    .toLowerCase()
-}
-
-/** Units that values are written in. */
-const UNITS: Readonly<Record<string, number>> = {
-  ...{ KIB: 2 ** 10, MIB: 2 ** 20, GIB: 2 ** 30 },
-  ...{ SECOND_MS: 1000, MINUTE_MS: 60_000, HOUR_MS: 3_600_000 },
-}
-
-interface Constant {
-  readonly path: string
-  readonly name: string
-  /** As it is compared: a number in digits, a text or a list of texts as it is written. */
-  readonly value: string
-  readonly isList: boolean
-}
-
-/**
- * Constants of files whose value is a number, a text, or a list of three or more texts. Names of one word are
- * left out: they number the words of a layout, or the states of a thing, for their own file.
- */
-function constantsOf(files: readonly SourceFile[]): readonly Constant[] {
-  const declaration =
-    /^(?:export )?const ([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z]+S)(?:: [^=\n]+)? = (.+?)(?: as const)?$/gm
-  return files.flatMap(({ path, code }) =>
-    Array.from(code.matchAll(declaration), ([, name, written]) => {
-      const isList = /^\[('[^']*', ){2,}'[^']*'\]$/.test(written!)
-      const isText = /^'[^']*'$/.test(written!)
-      if (!isList && !name!.includes('_')) return undefined
-      const value = isList ? listValue(written!) : isText ? written : numberValue(written!)
-      return value === undefined ? undefined : { path, name: name!, value, isList }
-    }).filter(constant => constant !== undefined),
-  )
-}
-
-/** The order of a list is its user's. */
-function listValue(written: string): string {
-  return written.slice(1, -1).split(', ').sort().join(', ')
-}
-
-/** `8 * MIB` and `8_388_608` are one value; undefined: it is no number. */
-function numberValue(written: string): string | undefined {
-  const digits = written
-    .replace(/\b[A-Z]+(?:_[A-Z]+)*\b/g, name => String(UNITS[name] ?? name))
-    .replace(/(?<=[0-9a-f])_(?=[0-9a-f])/g, '')
-  if (!/^[-+*/() 0-9.]*(?:0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?|[-+*/() ])+$/.test(digits))
-    return undefined
-  return String(Number(runInNewContext(digits)))
-}
-
-function errorCodes(files: readonly SourceFile[]): ReadonlyMap<string, string> {
-  const codes = new Map<string, string>()
-  for (const file of sources(files)) {
-    // In config, HOMING_* in quotes is a variable unless it is said to be a code.
-    const pattern = file.path.startsWith('packages/config/')
-      ? /code(?:: string)? = '(HOMING_[A-Z0-9_]+)'/g
-      : /(?<!\benv: )'(HOMING_[A-Z0-9]+_[A-Z0-9_]+)'/g
-    for (const [, code] of file.code.matchAll(pattern)) codes.set(code!, file.path)
-  }
-  return codes
 }
 
 function importsIn(
@@ -791,25 +495,6 @@ function importsIn(
     )
 }
 
-function matchingLines(
-  files: readonly SourceFile[],
-  read: (file: SourceFile) => string,
-  pattern: RegExp,
-): readonly { readonly at: string; readonly match: string; readonly line: string }[] {
-  return files.flatMap(file =>
-    read(file)
-      .split('\n')
-      .flatMap((line, index) => {
-        const match = pattern.exec(line)
-        return match === null ? [] : [{ at: `${file.path}:${index + 1}`, match: match[0], line }]
-      }),
-  )
-}
-
-function sources(files: readonly SourceFile[]): readonly SourceFile[] {
-  return files.filter(file => /^(packages|actors)\/[^/]+\/src\//.test(file.path))
-}
-
 function isCode(files: readonly SourceFile[], folder: string): boolean {
   return files.some(
     file =>
@@ -817,41 +502,8 @@ function isCode(files: readonly SourceFile[], folder: string): boolean {
   )
 }
 
-function isTest(path: string): boolean {
-  return path.endsWith('.test.ts')
-}
-
-function folderOf(path: string): string {
-  return /^packages\/[^/]+|^[^/]+/.exec(path)![0]
-}
-
-function packageOf(specifier: string): string | undefined {
-  if (specifier.startsWith('.') || specifier.startsWith('node:') || specifier.startsWith('#'))
-    return undefined
-  const parts = specifier.split('/')
-  return specifier.startsWith('@') ? parts.slice(0, 2).join('/') : parts[0]
-}
-
 /** Whether a text of the code is the package or a module of it: imports, and paths that are resolved. */
 function namesPackage(code: string, name: string): boolean {
   const escaped = name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
   return new RegExp(`(['"\`])${escaped}(/[^'"\`\\n]*)?\\1`).test(code)
-}
-
-function markdownFiles(root: string, folder: string): readonly string[] {
-  return filesUnder(root, folder, '.md')
-}
-
-function typescriptFiles(root: string, folder: string): readonly string[] {
-  return filesUnder(root, folder, '.ts')
-}
-
-/** Skips folders that other programs write: a walk through their links would never end. */
-function filesUnder(root: string, folder: string, ending: string): readonly string[] {
-  return readdirSync(join(root, folder)).flatMap(name => {
-    const path = `${folder}/${name}`
-    if (SKIPPED_FOLDERS.has(name)) return []
-    if (statSync(join(root, path)).isDirectory()) return filesUnder(root, path, ending)
-    return name.endsWith(ending) ? [path] : []
-  })
 }

@@ -5,7 +5,8 @@
 
 import { availableParallelism } from 'node:os'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
-import { type LifeOutcome, runLife, type Violation } from './life-history.ts'
+import { runLife } from './life-history.ts'
+import type { LifeOutcome, Violation } from './life-rules.ts'
 import { drawScript, without } from './life-script.ts'
 
 export interface LivesOptions {

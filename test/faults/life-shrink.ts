@@ -3,7 +3,8 @@
  * same observer.
  */
 
-import { runLife, type Violation } from './life-history.ts'
+import { runLife } from './life-history.ts'
+import type { Violation } from './life-rules.ts'
 import { PLAIN_KIND, type Script } from './life-script.ts'
 
 export interface Shrunk {

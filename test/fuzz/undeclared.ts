@@ -3,7 +3,7 @@
  * call a decoder. What others did not write is let through here, with the reason.
  */
 
-import type { Repository } from '../tidiness.ts'
+import type { Repository } from '../repository.ts'
 import type { Decoder } from './decoder.ts'
 
 /** Folders and files whose input is not of others, or is no message. */
@@ -27,6 +27,7 @@ const OWN: Readonly<Record<string, string>> = {
   'packages/transport/src/zmq/batch.ts': 'what one thread of this process tells another',
   'packages/placement/src/request-leg.ts': 'the decode leg of a request, no decoder',
   'packages/protocol/src/block-labels.ts': 'parts of an event; decodeKvBatch is in the list',
+  'packages/protocol/src/kv-event-fields.ts': 'parts of an event; decodeKvBatch is in the list',
   'packages/protocol/src/sealed-body.ts': 'decodeMessagePack; its readers are in the list',
   'packages/index/': 'shared memory of this process',
   'packages/load/': 'the decode step of engines, no decoder',

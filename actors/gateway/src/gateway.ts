@@ -23,10 +23,9 @@
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { ConsoleMessage } from '@homing/actors/console'
 import type { WorkerDoor } from '@homing/actors/directory'
-import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { ModelAlias } from '@homing/config'
-import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES, openDoor } from '@homing/fleet'
+import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
 import {
   Bodies,
   BodyArena,
@@ -36,9 +35,7 @@ import {
   type HttpAnswer,
   LentBodies,
   mayStillRead,
-  RouteTable,
   refuseRoute,
-  sendAnswer,
   ViewRoom,
 } from '@homing/http'
 import { FirstTokenTimes } from '@homing/load'
@@ -57,8 +54,9 @@ import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
 import { ContinuationMemory } from './continuation-memory.ts'
-import { Cors, isPreflight } from './cors.ts'
+import { isPreflight } from './cors.ts'
 import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
+import { EngineDoors } from './engine-doors.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange-parts.ts'
 import { Exchanges } from './exchanges.ts'
@@ -67,15 +65,14 @@ import { GatewayAccess } from './gateway-access.ts'
 import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { GatewayPeers } from './gateway-peers.ts'
+import { GatewayRoutes } from './gateway-routes.ts'
 import type { GatewayAddress, GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
-import { type OperatorRoute, operatorRoutes } from './operator-routes.ts'
-import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
+import { operatorRoutes } from './operator-routes.ts'
 import { Picker, type PickerParts } from './picker.ts'
 import type { PickerArgs } from './picker-args.ts'
 import { Placements } from './placement.ts'
 import { PrefillPools } from './prefill-pools.ts'
-import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { Reservations } from './reservations.ts'
 import { ResponseHolders } from './response-holders.ts'
@@ -85,20 +82,12 @@ import { TokenWorkers } from './tokens/token-workers.ts'
 import { Tracing } from './tracing.ts'
 import { WorkerProgress } from './worker-progress.ts'
 
-/** Answers one request at once; an exception becomes an error answer. */
-export type ViewHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
-
 /** How often the log says that connections are refused; all are counted. */
 const REFUSAL_LOG_MS = 60_000
-
-/** `read`: needs the work of other actors and counts against `openRequestsMax`. */
-type Served = { readonly view: ViewHandler } | { readonly read: ReadStep }
-type ServedRoute = OwnRoute & Served
 
 /** Ids of requests and decisions: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
-const OPEN_PATHS: ReadonlySet<string> = new Set<OwnPath>(['/health', '/ready'])
 /**
  * Of bodies in shared memory: 75 of 100,000 tokens. It stays with the router while it is used, so it is not
  * more; bodies that find no room are copied to the thread that reads them.
@@ -163,6 +152,7 @@ class Gateway {
   readonly #clock: Clock
   readonly #log: Log
   readonly #http: HttpTransport
+  readonly #doors: EngineDoors
   readonly #bodies: Bodies
   readonly responses: ResponseHolders
   /** Id of this life. */
@@ -178,25 +168,16 @@ class Gateway {
   readonly #continuationMemory: ContinuationMemory
   /** Undefined: there is no access log, and requests are not traced. */
   readonly #accessNotes: AccessNotes | undefined
-  /** Undefined: nothing is relayed. */
-  readonly #relayed: RelayRoutes | undefined
   /** Undefined: no Envoy asks it. */
   readonly #picker: Picker | undefined
   readonly #views: FleetViews
-  /** Undefined: pages of other sites may not use the API. */
-  readonly #cors: Cors | undefined
-  readonly #operatorRoutes: RouteTable<OperatorRoute>
   /** The page that is open on this port; undefined: the operator routes have a port of their own. */
   readonly #tabs: EventStreams | undefined
-  readonly #routes: RouteTable<ServedRoute>
-  /** What the answer to an unknown route says besides. */
-  readonly #hint: string
+  readonly #routes: GatewayRoutes
   readonly #aliases: readonly ModelAlias[]
   #fleet: Fleet = { version: 0, workers: [] }
   readonly #nextTurns: NextTurns
   #names = NO_ALIASES
-  /** Origins that have keys, or a way of their own, where this thread has an HTTP client of its own. */
-  #opened = new Set<string>()
   #isStarted = false
   #isLeaving = false
   #isDraining = false
@@ -236,6 +217,7 @@ class Gateway {
     this.#log = log
     this.#aliases = args.modelAliases ?? []
     this.#http = http
+    this.#doors = new EngineDoors(http)
     this.#bodies = bodies
     this.responses = responses
     this.#slices = new SliceTrust(args.queueMsMax > 0 ? (args.slicesWithinMs ?? 0) : 0)
@@ -310,8 +292,6 @@ class Gateway {
       openMax,
       idleMsMax: args.reservationMsMax ?? RESERVATION_MS_MAX,
     })
-    const { hasFrontend = true } = args
-    this.#relayed = hasFrontend ? new RelayRoutes(args.relayRoutes ?? []) : undefined
     const { workerLoadingMsMax = 0 } = args
     const views = new FleetViews({
       fleet,
@@ -323,19 +303,10 @@ class Gateway {
     this.#picker = args.picker && this.#newPicker({ ...args, picker: args.picker }, context)
     this.#tabs =
       args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console, context.name)
-    const { corsOrigins = [] } = args
-    this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins, args.affinityHeaders) : undefined
     const room = new ViewRoom({ openMax: args.openOperatorRequestsMax, common: commonCount(row, 'views') })
     if (args.operators !== undefined) metrics.addViews(room)
     const ofOperators = operatorRoutes(args, metrics, this.#tabs, room)
-    this.#operatorRoutes = new RouteTable(ofOperators)
-    const own = ownRoutes(this.reader, views).filter(({ path }) => hasFrontend || !path.startsWith('/v1/'))
-    this.#routes = new RouteTable([...own, ...ofOperators])
-    const where =
-      args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
-    this.#hint = hasFrontend
-      ? `${where}, and --relay-route adds a route of the engines`
-      : `${where}, and --no-frontend leaves the API out`
+    this.#routes = new GatewayRoutes(args, this.reader, views, ofOperators)
   }
 
   #newPicker(
@@ -427,20 +398,7 @@ class Gateway {
 
   /** From the directory: where the keys of origins stand, and which way requests go there. */
   takeDoors(doors: readonly WorkerDoor[], isAll: boolean): void {
-    const gone = isAll ? this.#opened : new Set<string>()
-    if (isAll) this.#opened = new Set()
-    // That a key cannot be had, the directory has logged.
-    for (const { origin, key, route } of doors) {
-      openDoor(this.#http, origin, key)
-      this.#http.setRoute(origin, route)
-      gone.delete(origin)
-      if (key === undefined && route === undefined) this.#opened.delete(origin)
-      else this.#opened.add(origin)
-    }
-    for (const origin of gone) {
-      openDoor(this.#http, origin, undefined)
-      this.#http.setRoute(origin, undefined)
-    }
+    this.#doors.take(doors, isAll)
   }
 
   heardPrompt(word: PromptWord): void {
@@ -523,10 +481,10 @@ class Gateway {
 
   #begin(given: HttpExchange): void {
     const opened = this.#nextTurns.watch(given)
-    const routeName = (exchange: HttpExchange): string => this.#routeName(exchange)
-    const noted = this.#accessNotes?.begin(opened, routeName, this.#isForClients(opened))
+    const routeName = (exchange: HttpExchange): string => this.#routes.nameOf(exchange)
+    const noted = this.#accessNotes?.begin(opened, routeName, this.#routes.isForClients(opened))
     const note = noted?.note
-    const cors = this.#corsOf(opened)
+    const cors = this.#routes.corsOf(opened)
     const plain = noted?.exchange ?? opened
     const exchange = cors === undefined || isPreflight(opened) ? plain : cors.over(plain)
     exchange.onClientGone(reason => {
@@ -539,55 +497,32 @@ class Gateway {
     })
   }
 
-  /** Undefined: pages of other sites may not use this route. Those of operators they never may. */
-  #corsOf({ path }: HttpExchange): Cors | undefined {
-    return this.#operatorRoutes.at(path) === undefined ? this.#cors : undefined
-  }
-
   async #serve(opened: HttpExchange, note: AccessNote | undefined): Promise<void> {
     if (this.#isDraining) throw new ShuttingDownError()
     const found = this.#routes.lookUp(opened)
-    const cors = isPreflight(opened) ? this.#corsOf(opened) : undefined
+    const cors = isPreflight(opened) ? this.#routes.corsOf(opened) : undefined
     if (cors !== undefined && !('route' in found)) {
-      const methods = found.length > 0 ? found : this.#passed(opened)
-      if (methods !== true && methods.length === 0) refuseRoute(opened, [], this.#hint)
+      const methods = found.length > 0 ? found : this.#routes.passed(opened)
+      if (methods !== true && methods.length === 0) refuseRoute(opened, [], this.#routes.hint)
       cors.answerPreflight(opened, methods)
       return
     }
     const { clients } = this.#access
     const exchange =
-      clients !== undefined && this.#isForClients(opened) ? clients.admit(opened, note) : opened
+      clients !== undefined && this.#routes.isForClients(opened) ? clients.admit(opened, note) : opened
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
       else {
-        const isOperators = this.#operatorRoutes.at(exchange.path) !== undefined
+        const isOperators = this.#routes.isOfOperators(exchange)
         await this.#exchanges.open(exchange, route.name, note, isOperators).serve(route.read)
       }
       return
     }
-    const passes = found.length > 0 ? found : this.#passed(exchange)
-    if (passes !== true) refuseRoute(exchange, passes, this.#hint)
+    const passes = found.length > 0 ? found : this.#routes.passed(exchange)
+    if (passes !== true) refuseRoute(exchange, passes, this.#routes.hint)
     const relay: ReadStep = (relayed, hold) => this.reader.relayed(relayed, hold)
     await this.#exchanges.open(exchange, 'other', note).serve(relay)
-  }
-
-  /** True: it is relayed; else the methods that are, on this path. */
-  #passed({ method, path }: Pick<HttpExchange, 'method' | 'path'>): true | readonly string[] {
-    return this.#relayed?.find(method, path) ?? []
-  }
-
-  /** Neither for operators, whose routes have rules of their own, nor a probe, which has no key. */
-  #isForClients({ path }: HttpExchange): boolean {
-    return !OPEN_PATHS.has(path) && this.#operatorRoutes.at(path) === undefined
-  }
-
-  /** Its label in metrics, even if no route takes the method. */
-  #routeName({ method, path }: HttpExchange): string {
-    const own = this.#routes.at(path)
-    if (own !== undefined) return own.name
-    const found = this.#passed({ method, path })
-    return found === true || found.length > 0 ? 'other' : 'none'
   }
 }
 
@@ -605,23 +540,6 @@ async function surroundingsOf(
   ])
   const others = all.filter(({ key }) => key !== context.self.key)
   return { peers: new GatewayPeers(others), doors }
-}
-
-function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRoute[] {
-  const completion = (route: CompletionRoute): Served => {
-    return { read: (exchange, hold, note) => reader.completion(exchange, route, hold, note) }
-  }
-  const served: Readonly<Record<OwnPath, Served>> = {
-    '/v1/chat/completions': completion('chat'),
-    '/v1/completions': completion('completions'),
-    '/v1/messages': completion('messages'),
-    '/v1/responses': completion('responses'),
-    '/v1/models': { view: exchange => views.models(exchange) },
-    '/v1/models/*': { view: (exchange, name) => views.model(exchange, name) },
-    '/health': { view: exchange => void sendAnswer(exchange, views.health) },
-    '/ready': { view: exchange => views.ready(exchange) },
-  }
-  return OWN_ROUTES.map(route => ({ ...route, ...served[route.path] }))
 }
 
 /** The tabs of the page that are open on this port; the console makes their contents. */

@@ -12,6 +12,10 @@ import type { Decision, Receipt } from '@homing/placement'
 
 export const WORKER_HOST = '10.0.0.1'
 
+/** The smallest body of a chat. */
+export const CHAT = '{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+export const JSON_TYPE = { 'content-type': 'application/json' }
+
 export const TOKENIZERS: TokenizerStatus = {
   tokenizers: [
     { directory: '/models/m', models: ['m'], path: 'library', reason: 'it has a WordPiece model' },

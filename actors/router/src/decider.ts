@@ -4,8 +4,9 @@
  *
  *   fleet ─▶ candidatesFor ─▶ overlaps (index shards) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
  *
- * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the health of the
- *        workers, the turn of round-robin.
+ * Owns   its copy of the fleet, the open decisions, the audits, the guard, the health of the workers, the
+ *        turn of round-robin. Bindings of sessions (affinity-bindings.ts) and refusals (busy-refusals.ts)
+ *        have a state of their own.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -13,19 +14,14 @@ import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { type Fleet, handoverOf, topologyOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/fleet'
 import {
-  type AffinityBinding,
   type Busy,
   bestCachedTokens,
   type Candidate,
-  type CandidateLoads,
   type ChosenBefore,
-  ConversationAffinity,
   candidateChosen,
   candidatesFor,
   cutPrompt,
   type DecideResult,
-  type Decision,
-  type Delivery,
   decisionOf,
   decodeLeg,
   eligibleByAffinity,
@@ -34,7 +30,6 @@ import {
   type LegCosts,
   type Measured,
   OverlapLookup,
-  otherRanks,
   type Placed,
   type PlacementSettings,
   type PotentialKeyLoad,
@@ -53,18 +48,19 @@ import {
   settingsFor,
   slotsOf,
   TooManyRequestsError,
-  thresholdsFor,
   tokensToHandOver,
   transferMs,
   WorkerGoneError,
   WorkerHealth,
   writeReceipt,
 } from '@homing/placement'
-import { Overload, type RoomRule } from '@homing/queue'
+import type { RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, PromptCounts, Selector } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
+import { AffinityBindings } from './affinity-bindings.ts'
 import { BlindThresholds } from './blind-thresholds.ts'
 import { bookingOf } from './bookings.ts'
+import { BusyRefusals } from './busy-refusals.ts'
 import type { RouterMessage } from './messages.ts'
 import { NamespacedPrompts } from './namespaced-prompts.ts'
 import {
@@ -73,6 +69,8 @@ import {
   type OpenDecision,
   OpenDecisions,
 } from './open-decisions.ts'
+import { ProjectedLoads } from './projected-loads.ts'
+import { PromptGuesses } from './prompt-guesses.ts'
 import type { RouterArgs } from './router-args.ts'
 import { ShardMemories } from './shard-memories.ts'
 
@@ -102,13 +100,10 @@ interface Chosen {
  */
 const ID_LENGTH = 21
 const ALL_BUSY = 'HOMING_ROUTER_ALL_BUSY'
-const NO_HASHES = new Int32Array(0)
 
 export class Decider {
   fleet: Fleet = { version: 0, workers: [] }
   #workers: ReadonlyMap<string, WorkerRecord> = new Map()
-  /** When the worker of each key joined the fleet; empty if sessions are not bound to workers. */
-  #joinedMsByKey: ReadonlyMap<string, number> = new Map()
   readonly audits = new Audits()
   readonly promptCounts = new PromptCounts()
   readonly open: OpenDecisions
@@ -116,16 +111,15 @@ export class Decider {
   readonly guard: RoutingGuard
   readonly namespacedPrompts: NamespacedPrompts
   readonly shards: ShardMemories
-  /** Requests that no worker took because all were busy, by model. */
-  readonly busyRefused = new Map<string, number>()
-  /** By model: estimates when refused clients should come back. */
-  readonly #overloads = new Map<string, Overload>()
+  readonly bindings: AffinityBindings
+  readonly refusals: BusyRefusals
 
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs
   readonly #lookup: OverlapLookup
   readonly #blind: BlindThresholds
-  readonly #affinity: ConversationAffinity | undefined
+  readonly #loads: ProjectedLoads
+  readonly #guesses: PromptGuesses
   readonly #selector: Selector
   readonly #settings: PlacementSettings
   readonly #newId: () => string
@@ -138,7 +132,10 @@ export class Decider {
     this.#context = context
     this.#args = args
     this.open = new OpenDecisions(args.openMax)
-    this.#affinity = args.affinity && new ConversationAffinity(args.affinity)
+    this.bindings = new AffinityBindings(args.affinity, context.clock)
+    this.refusals = new BusyRefusals(context.clock, args.unlisted?.adapterBase)
+    this.#loads = new ProjectedLoads(args)
+    this.#guesses = new PromptGuesses(args)
     this.#blind = new BlindThresholds(context.log, args.tracking)
     this.guard = new RoutingGuard(args.guard, context.random)
     this.namespacedPrompts = new NamespacedPrompts(args.indexers)
@@ -182,7 +179,7 @@ export class Decider {
     const request = slice === undefined ? question.request : cutPrompt(question.request, slice.endTokens)
     const isSlice = slice !== undefined || request.slice?.isLast === false
     const isPrefill = request.leg?.kind === 'prefill'
-    const session = this.#sessionOf(request)
+    const session = this.bindings.of(request)
     const waitedMs = queue?.waitedMs ?? 0
     const booking = bookingOf({
       id,
@@ -212,7 +209,7 @@ export class Decider {
       const leftSlots = [...(question.leftSlots ?? []), winner.key.workerSlot]
       return this.decide({ ...question, leftSlots }, receipts)
     }
-    this.#overloads.get(this.#countedAs(request.model))?.placed(this.#context.clock.nowMs())
+    this.refusals.placed(this.fleet, request.model)
     const slices = slicesOf(id, request, slice !== undefined)
     const receipt = { ...chosen.receipt, queue, ...(slices === undefined ? {} : { slices }) }
     if (request.slice?.isLast !== false) receipts.add(receipt)
@@ -224,7 +221,7 @@ export class Decider {
     }
     // This comes before the request is sent, and so before any KV event that the request causes.
     this.namespacedPrompts.sent(request, winner.key)
-    const takeBack = this.#guess(request, winner, id)
+    const takeBack = this.#guesses.add(request, winner, id)
     const guarded =
       receipt.guard === undefined || isSlice
         ? undefined
@@ -234,10 +231,7 @@ export class Decider {
             this.#context.clock.nowMs(),
             winner.key.workerSlot,
           )
-    if (session !== undefined) {
-      const { worker, workerJoinedMs } = decision
-      this.#affinity!.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
-    }
+    if (session !== undefined) this.bindings.placed(session, decision)
     const { guard } = receipt
     const decidedMs = this.#context.clock.nowMs()
     this.health.decided(winner.worker.id, request.model, id, decidedMs)
@@ -250,17 +244,11 @@ export class Decider {
       guarded,
       guard,
       session,
-      hedgedSession: request.hedges === undefined ? undefined : this.#affinity?.keyOf(request),
+      hedgedSession: this.bindings.hedged(request),
       counted: isSlice || isPrefill ? undefined : countedPrompt(request, winner),
       logged: isSlice || isPrefill ? undefined : this.#logged(request),
     })
     return { kind: 'decided', decision }
-  }
-
-  /** Slices belong to the session of their request, which is bound by its first and its last decision. */
-  #sessionOf(request: RoutingRequest): string | undefined {
-    const isPart = request.slice?.isLast === false || request.leg?.kind === 'prefill'
-    return isPart || request.hedges !== undefined ? undefined : this.#affinity?.keyOf(request)
   }
 
   #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
@@ -291,25 +279,6 @@ export class Decider {
     const { mode, policy: fixed, custom } = settingsFor(this.#settings, request)
     const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
-  }
-
-  /** Another router of the same workers has placed requests of these sessions. */
-  boundElsewhere(bindings: readonly AffinityBinding[]): void {
-    const nowMs = this.#context.clock.nowMs()
-    if (this.#affinity === undefined) return
-    for (const binding of bindings)
-      this.#affinity.placedElsewhere(binding, this.#joinedMsByKey.get(binding.worker), nowMs)
-  }
-
-  /** A second worker, to which the session is not bound, has served a request of it. */
-  sessionServed(session: string, decision: Decision, delivery: Delivery): void {
-    const { worker, workerJoinedMs } = decision
-    this.#affinity?.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
-    this.sessionEnded(session, decision, delivery)
-  }
-
-  sessionEnded(session: string, { worker, workerJoinedMs }: Decision, { outcome }: Delivery): void {
-    this.#affinity?.ended(session, worker, workerJoinedMs, outcome === 'error', this.#context.clock.nowMs())
   }
 
   /** How much of the prompt the best eligible worker holds, or why no worker is eligible. */
@@ -367,7 +336,7 @@ export class Decider {
     const { candidates } = found
     const overlaps = this.#lookup.lookUp(request, candidates, this.audits)
     if (!overlaps.isComplete) this.shards.askForStale()
-    const load = await this.#load(slotsOf(candidates), request.sequenceHashes, request, false)
+    const load = await this.#loads.of(this.fleet, slotsOf(candidates), request.sequenceHashes, request, false)
     return 'code' in load ? load : potentialLoads(request, candidates, overlaps, load)
   }
 
@@ -376,7 +345,7 @@ export class Decider {
       fleet: this.fleet,
       request,
       questions: this.#questions,
-      affinity: this.#affinity,
+      affinity: this.bindings.affinity,
       health: this.health,
       unlisted: this.#args.unlisted && { ...this.#args.unlisted, wallMs: this.#context.clock.wallMs() },
       nowMs: this.#context.clock.nowMs(),
@@ -411,9 +380,15 @@ export class Decider {
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     const lookupMs = clock.nowMs() - beforeLookupMs
     if (!overlaps.isComplete) this.shards.askForStale()
-    const load = await this.#load(workerSlots, request.sequenceHashes, request, this.#wantsEngines)
+    const load = await this.#loads.of(
+      this.fleet,
+      workerSlots,
+      request.sequenceHashes,
+      request,
+      this.#wantsEngines,
+    )
     if ('code' in load) return load
-    const otherLoads = await this.#otherLoads(found.candidates, request)
+    const otherLoads = await this.#loads.ofOthers(this.fleet, found.candidates, request)
     if (otherLoads !== undefined && 'code' in otherLoads) return otherLoads
     const situation: Situation = {
       fleet: this.fleet,
@@ -435,23 +410,13 @@ export class Decider {
     if (isFull && found.trialOf !== undefined) return this.#choose(request, question, false)
     if ('code' in placed) {
       if (question === undefined || placed.code !== ALL_BUSY) return placed
-      const model = this.#countedAs(request.model)
-      this.busyRefused.set(model, (this.busyRefused.get(model) ?? 0) + 1)
-      return this.#overloaded(placed, model)
+      return this.refusals.refused(this.fleet, request.model, placed)
     }
     if ('kind' in placed) return placed
     const id = question?.id ?? this.#newId()
     const receipt = writeReceipt(placed, id, clock.wallMs(), () => clock.nowMs() - startedMs)
     log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
     return { placed, receipt, lookupMs }
-  }
-
-  /** The listed model under which a request counts: clients could make up any number of unlisted adapters. */
-  #countedAs(model: string): string {
-    const base = this.#args.unlisted?.adapterBase
-    if (base === undefined) return model
-    const isListed = this.fleet.workers.some(({ models }) => models.some(({ name }) => name === model))
-    return isListed ? model : base
   }
 
   #place(situation: Situation): Placed | Busy | ErrorRecord {
@@ -468,19 +433,6 @@ export class Decider {
     }
   }
 
-  /** Adds `retryAfterSeconds` to the error, by the rate of placements since the first refusal. */
-  #overloaded(error: ErrorRecord, model: string): ErrorRecord {
-    let overload = this.#overloads.get(model)
-    if (overload === undefined) {
-      overload = new Overload()
-      this.#overloads.set(model, overload)
-    }
-    const retryAfterSeconds = overload.refused(this.#context.clock.nowMs())
-    return retryAfterSeconds === undefined
-      ? error
-      : { ...error, details: { ...error.details, retryAfterSeconds } }
-  }
-
   takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
     for (const worker of fleet.workers) {
       const before = this.#workers.get(worker.id)
@@ -490,87 +442,14 @@ export class Decider {
     this.health.keepOnly(fleet)
     this.fleet = fleet
     this.#blind.look(fleet)
-    if (this.#affinity !== undefined) {
-      const joined = fleet.workers.flatMap(({ keys, joinedMs }) =>
-        keys.map(({ key }) => [key, joinedMs] as const),
-      )
-      this.#joinedMsByKey = new Map(joined)
-    }
-    const models = new Set(fleet.workers.flatMap(worker => worker.models.map(({ name }) => name)))
-    for (const model of this.busyRefused.keys()) {
-      if (models.has(model)) continue
-      this.busyRefused.delete(model)
-      this.#overloads.delete(model)
-    }
+    this.bindings.takeFleet(fleet)
+    this.refusals.takeFleet(fleet)
     this.namespacedPrompts.keepOnly(keys)
-  }
-
-  /**
-   * Tells the indexer to count the prompt as held by the worker for a while. `ttlWithoutEventsMs` limits a
-   * guess that no KV events will confirm, `ttlUntilEventsMs` any other. Returns a function that takes the
-   * guess back; undefined: nothing was guessed.
-   */
-  #guess(request: RoutingRequest, { worker, key }: Candidate, id: string): (() => void) | undefined {
-    const { ttlWithoutEventsMs, ttlUntilEventsMs, blocksMax } = this.#args.guesses
-    const isGuess = key.trust === 'approximate' || request.textBlocksReason !== undefined
-    const lifeMs = isGuess ? ttlWithoutEventsMs : ttlUntilEventsMs
-    if (lifeMs === undefined || key.trust === 'none' || request.localHashes.length === 0) return undefined
-    const { workerSlot, epoch, shard } = key
-    const { localHashes } = request
-    const indexer = this.#args.indexers[shard]
-    indexer?.tell({
-      type: 'routed',
-      id,
-      workerSlot,
-      epoch,
-      localHashes,
-      ttlMs: lifeMs,
-      blocksMax: Math.min(blocksMax, worker.kvBlocks?.value ?? blocksMax),
-    })
-    return () => void indexer?.tell({ type: 'unrouted', id, workerSlot, epoch, localHashes })
-  }
-
-  /** The loads of ranks that are no candidates, if a busy threshold needs them. */
-  async #otherLoads(
-    candidates: readonly Candidate[],
-    request: RoutingRequest,
-  ): Promise<Situation['otherLoads'] | ErrorRecord> {
-    if (thresholdsFor(this.fleet, request) === undefined) return undefined
-    const workerSlots = otherRanks(candidates)
-    if (workerSlots.length === 0) return undefined
-    // No engine projections are asked for here: the engine book computes its busy share from them, and only
-    // candidates may count.
-    const load = await this.#load(workerSlots, NO_HASHES, request, false)
-    return 'code' in load ? load : { workerSlots, load }
   }
 
   get #wantsEngines(): boolean {
     const { policy, custom } = this.#args.selection
     return policy === 'auto' && custom === undefined
-  }
-
-  async #load(
-    workerSlots: Int32Array,
-    sequenceHashes: Int32Array,
-    request: RoutingRequest,
-    wantsEngines: boolean,
-  ): Promise<CandidateLoads | ErrorRecord> {
-    const { tracking } = request
-    try {
-      return await this.#args.tracker.ask(
-        {
-          type: 'project',
-          workerSlots,
-          sequenceHashes,
-          tracking,
-          wantsEngines,
-          wantsReported: thresholdsFor(this.fleet, request)?.decodeBlocksFraction !== undefined,
-        },
-        { timeout: this.#args.trackerMsMax },
-      )
-    } catch (thrown) {
-      return toErrorRecord(thrown)
-    }
   }
 }
 

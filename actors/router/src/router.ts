@@ -58,8 +58,8 @@ export const router = defineActor(
       firstToken: ({ id, firstTokenMs }) => state.firstToken(id, firstTokenMs),
       workerFailed: message => state.workerFailed(message),
       health: ({ reply }) => reply(decider.health.report(context.clock.nowMs())),
-      busyRefused: ({ reply }) => reply([...decider.busyRefused]),
-      boundElsewhere: ({ bindings }) => decider.boundElsewhere(bindings),
+      busyRefused: ({ reply }) => reply([...decider.refusals.counts]),
+      boundElsewhere: ({ bindings }) => decider.bindings.boundElsewhere(bindings),
       lastHour: ({ reply }) => reply(state.lastHour.report(context.clock.nowMs())),
       guard: ({ reply }) => reply(decider.usesGuard ? guard.status : undefined),
       explain: async ({ request, reply }) => reply(await decider.explain(request)),
@@ -186,9 +186,9 @@ class Router {
     decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
     this.keptGuard.seen()
     if (session !== undefined && open.decision !== undefined)
-      decider.sessionServed(session, open.decision, delivery)
+      decider.bindings.served(session, open.decision, delivery)
     if (open.session !== undefined && open.decision !== undefined)
-      decider.sessionEnded(open.session, open.decision, delivery)
+      decider.bindings.ended(open.session, open.decision, delivery)
     if (open.decision !== undefined && delivery.outcome === 'ok') {
       if (open.counted !== undefined) this.#compareCount(open.counted, open.decision, delivery)
       this.#compare(open, open.decision, delivery)

@@ -1,3 +1,5 @@
+/** Where settings come from, which place wins, and how each is written. */
+
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
@@ -5,26 +7,13 @@ import { environmentName } from '../src/descriptor.ts'
 import {
   asksForHelp,
   type Command,
-  completeSettings,
   indexerCommand,
   parseSettings,
   routerCommand,
   type SettingDescriptor,
-  SettingsError,
   sidecarCommand,
 } from '../src/index.ts'
-
-const machine = { cores: 8 }
-
-function faultsOf(argv: readonly string[], env: Record<string, string> = {}, configFile?: string) {
-  try {
-    parseSettings(routerCommand, argv, env, configFile === undefined ? { machine } : { machine, configFile })
-  } catch (error) {
-    assert.ok(error instanceof SettingsError)
-    return error.faults
-  }
-  return []
-}
+import { faultsOf, machine } from './router-faults.ts'
 
 t.test('with nothing given every setting has its default', async t => {
   const { settings, warnings, sources } = parseSettings(routerCommand, [], {}, { machine })
@@ -90,39 +79,6 @@ t.test('several faults are a list, one line each', async t => {
     message:
       'cannot start router:\n  --port: "-1" is out of range 0 … 65535\n  --retries: "two" is not a number',
   })
-})
-
-t.test('an index that cannot be divided among its threads is a fault', async t => {
-  t.strictSame(faultsOf(['--index-bytes', '1MiB', '--router-event-threads', '64']), [
-    '--index-bytes leaves 16384 bytes for each of --router-event-threads 64: with --worker-slots-max 1024 each needs 212992',
-  ])
-  t.strictSame(faultsOf(['--index-bytes', '64GiB', '--router-event-threads', '7']), [
-    '--index-bytes leaves 9817068105 bytes for each of --router-event-threads 7: each can use 4026531840, so name more threads',
-  ])
-  t.strictSame(
-    parseSettings(routerCommand, ['--index-bytes', '1MiB', '--router-event-threads', '4'], {}).settings
-      .indexBytes,
-    2 ** 20,
-  )
-})
-
-t.test('one port for clients and operators both is a fault, unless each is picked', async t => {
-  t.strictSame(faultsOf(['--port', '8100', '--admin-port', '8100']), [
-    '--admin-port 8100 is the same as --port: choose another, or leave it out',
-  ])
-  t.strictSame(faultsOf(['--port', '0', '--admin-port', '0', '--metrics-port', '0']), [])
-  t.strictSame(faultsOf(['--admin-port', '8100', '--metrics-port', '8100']), [
-    '--metrics-port 8100 is the same as --admin-port: choose another, or leave it out',
-  ])
-  t.strictSame(faultsOf(['--metrics-port', '8000']), [
-    '--metrics-port 8000 is the same as --port: choose another, or leave it out',
-  ])
-})
-
-t.test('predictions until events come are a fault where no events are wanted', async t => {
-  t.strictSame(faultsOf(['--router-predicted-ttl-secs', '5', '--no-kv-events']), [
-    '--router-predicted-ttl-secs covers the time until KV events come, but --no-kv-events disables them: use --router-ttl-secs',
-  ])
 })
 
 t.test('an option without its value is a fault', async t => {
@@ -199,160 +155,6 @@ t.test('durations and sizes are parsed with their units', async t => {
   t.match(faultsOf(['--index-bytes', '1KiB'])[0], /out of range 1MiB … 64GiB/)
 })
 
-t.test('each DYN_* variable that is used gives one warning', async t => {
-  const { settings, warnings } = parseSettings(routerCommand, [], {
-    DYN_ROUTER_MODE: 'random',
-    DYN_HTTP_BODY_LIMIT_MB: '3',
-    DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS: '7',
-    DYN_ROUTER_TEMPERATURE: '0.5',
-    HOMING_ROUTER_TEMPERATURE: '0.25',
-  })
-  t.equal(settings.routerMode, 'random')
-  t.equal(settings.bodyBytesMax, 3 * 2 ** 20)
-  t.equal(settings.activeRequestExpiryMs, 7000)
-  t.equal(settings.temperature, 0.25)
-  t.strictSame(warnings, [
-    'DYN_HTTP_BODY_LIMIT_MB is read as HOMING_MAX_BODY_BYTES; rename it',
-    'DYN_ROUTER_MODE is read as HOMING_ROUTER_MODE; rename it',
-    'DYN_ROUTER_TEMPERATURE is overruled by HOMING_ROUTER_TEMPERATURE; remove it',
-    'DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS is read as HOMING_ACTIVE_REQUEST_EXPIRY_SECS; rename it',
-  ])
-})
-
-t.test('a fault in a variable names the variable', async t => {
-  t.strictSame(faultsOf([], { HOMING_ROUTER_MODE: 'device-aware-weighted' }), [
-    'HOMING_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct',
-  ])
-})
-
-t.test('a DYN_* variable never stops the command, whatever it says', async t => {
-  const dir = t.testdir({ 'homing.yaml': 'router-mode: random\n' })
-  const read = (env: Record<string, string>, argv: readonly string[] = [], configFile?: string) =>
-    parseSettings(routerCommand, argv, env, configFile === undefined ? {} : { configFile })
-  const mode = read({ DYN_ROUTER_MODE: 'device-aware-weighted' }, [], `${dir}/homing.yaml`)
-  t.equal(mode.settings.routerMode, 'random', 'what the file says counts')
-  t.strictSame(mode.warnings, [
-    'DYN_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct; ignored',
-  ])
-  const plane = read({ DYN_REQUEST_PLANE: 'tcp' })
-  t.equal(plane.settings.requestPlane, 'tcp')
-  t.strictSame(plane.warnings, ['DYN_REQUEST_PLANE is read as HOMING_REQUEST_PLANE; rename it'])
-
-  // What contradicts other settings gives way, and only that.
-  const ttl = { DYN_ROUTER_PREDICTED_TTL_SECS: '5', DYN_ROUTER_EVENT_THREADS: '2' }
-  const both = read(ttl, ['--no-kv-events'])
-  t.match(both.settings, { guessTtlUntilEventsMs: 0, eventThreads: 2, kvEvents: false })
-  t.match(both.warnings, [
-    /^DYN_ROUTER_PREDICTED_TTL_SECS is ignored: --router-predicted-ttl-secs covers the time/,
-    'DYN_ROUTER_EVENT_THREADS is read as HOMING_ROUTER_EVENT_THREADS; rename it',
-  ])
-  t.match(faultsOf(['--router-predicted-ttl-secs', '5', '--no-kv-events'], ttl), [/covers the time/])
-
-  for (const setting of routerCommand.settings as readonly SettingDescriptor[]) {
-    for (const { name } of setting.envAliases ?? []) {
-      if (!name.startsWith('DYN_')) continue
-      for (const value of ['nonsense', '-1', '0', 'None', 'true']) {
-        const { warnings } = read({ [name]: value })
-        t.equal(warnings.filter(warning => warning.startsWith(name)).length, 1, `${name}=${value}`)
-      }
-    }
-  }
-})
-
-t.test('a log filter counts by its level; what else it says is ignored with one warning', async t => {
-  for (const [filter, level, warning] of [
-    ['debug', 'debug', 'DYN_LOG is read as HOMING_LOG_LEVEL; rename it'],
-    ['WARN', 'warn', 'DYN_LOG is read as HOMING_LOG_LEVEL=warn; rename it'],
-    [
-      'error,hyper=debug,a::b[span{x="1"}]=trace',
-      'error',
-      'DYN_LOG is read as HOMING_LOG_LEVEL=error; rename it',
-    ],
-    ['off', 'silent', 'DYN_LOG is read as HOMING_LOG_LEVEL=silent; rename it'],
-    ['foo=debug', 'info', 'DYN_LOG: "foo=debug" contains no value of HOMING_LOG_LEVEL; ignored'],
-  ] as const) {
-    const { settings, warnings } = parseSettings(routerCommand, [], { DYN_LOG: filter })
-    t.equal(settings.logLevel, level, filter)
-    t.strictSame(warnings, [warning])
-  }
-  t.match(faultsOf([], { HOMING_LOG_LEVEL: 'info,foo=debug' }), [
-    /^HOMING_LOG_LEVEL: "info,foo=debug" is not/,
-  ])
-})
-
-t.test('faults of a list as a whole stand among the others', async t => {
-  const listChecks = {
-    workers: (items: readonly (string | undefined)[]) => [`saw ${items.map(item => item ?? '-').join(' ')}`],
-  }
-  try {
-    const argv = ['--worker', 'x', '--worker', 'http://a:1', '--port', '-1']
-    parseSettings(routerCommand, argv, {}, { listChecks })
-    t.fail('accepted')
-  } catch (error) {
-    assert.ok(error instanceof SettingsError)
-    t.match(error.faults, [/^--worker: "x" is not/, '--worker: saw - http://a:1', /^--port: "-1"/])
-  }
-})
-
-t.test('variables that mean nothing here are warned of, others are left alone', async t => {
-  const { warnings } = parseSettings(routerCommand, [], {
-    DYN_SYSTEM_HOST: '0.0.0.0',
-    DYN_HTTP_SVC_CHAT_PATH: '/chat',
-    DYN_NAMESPACE: 'x',
-    HOMING_ROUTER_MOED: 'kv',
-    HOMING_ENGINE_PREFILL_MS_PER_TOKEN: '1',
-    PATH: '/bin',
-  })
-  t.strictSame(warnings, [
-    'DYN_NAMESPACE is read as HOMING_NAMESPACE; rename it',
-    'DYN_HTTP_SVC_CHAT_PATH, DYN_SYSTEM_HOST: not a setting of this command; ignored',
-    'HOMING_ROUTER_MOED is not a setting of this command and is ignored; did you mean HOMING_ROUTER_MODE?',
-  ])
-})
-
-t.test('DYN_SYSTEM_PORT is the port of metrics and health, and a negative one is none', async t => {
-  const given = parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: '8081' })
-  t.equal(given.settings.metricsPort, 8081)
-  t.strictSame(given.warnings, ['DYN_SYSTEM_PORT is read as HOMING_METRICS_PORT; rename it'])
-  const off = parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: '-1' })
-  t.equal(off.settings.metricsPort, undefined)
-  for (const port of ['-x', '-', '-8081x', '--1'])
-    t.strictSame(parseSettings(routerCommand, [], { DYN_SYSTEM_PORT: port }).warnings, [
-      `DYN_SYSTEM_PORT: "${port}" is not a number; ignored`,
-    ])
-})
-
-t.test('variables that Kubernetes makes of Services are none of ours', async t => {
-  const links = {
-    HOMING_SERVICE_HOST: '10.96.0.7',
-    HOMING_SERVICE_PORT: '80',
-    HOMING_SERVICE_PORT_HTTP: '80',
-    HOMING_PORT: 'tcp://10.96.0.7:80',
-    HOMING_PORT_80_TCP: 'tcp://10.96.0.7:80',
-    HOMING_PORT_80_TCP_PROTO: 'tcp',
-    HOMING_PORT_80_TCP_PORT: '80',
-    HOMING_PORT_80_TCP_ADDR: '10.96.0.7',
-    HOMING_ADMIN_SERVICE_HOST: 'fd00::7',
-    HOMING_ADMIN_SERVICE_PORT: '9000',
-    HOMING_ADMIN_PORT: 'tcp://[fd00::7]:9000',
-    HOMING_PICKER_PORT: 'tcp://fd00::8:9002',
-  }
-  const { settings, sources, warnings } = parseSettings(routerCommand, [], links)
-  t.equal(settings.port, 8000)
-  t.equal(settings.adminPort, undefined)
-  t.equal(sources.port.kind, 'default')
-  t.match(warnings.toSorted(), [
-    /^HOMING_ADMIN_PORT is ignored: it is the address of a Service.* set enableServiceLinks: false/,
-    /^HOMING_PICKER_PORT is ignored: /,
-    /^HOMING_PORT is ignored: /,
-  ])
-  t.equal(warnings.length, 3)
-  const beside = parseSettings(routerCommand, [], { ...links, HOMING_PORT: '8001', HOMING_PROT: '1' })
-  t.equal(beside.settings.port, 8001, 'what the user sets in its place counts')
-  t.match(beside.warnings.join(' '), /HOMING_PROT is not a setting/)
-  t.match(faultsOf([], { HOMING_PORT: 'tcp://10.96.0.7' }), [/^HOMING_PORT: .* is not a number$/])
-})
-
 t.test('a file holds the same names, lists as lists or texts', async t => {
   const dir = t.testdir({
     'homing.yaml':
@@ -376,106 +178,6 @@ t.test('a file that cannot be used is one fault beside the others', async t => {
   t.match(faultsOf([], {}, path('list.yaml')), [/is not a mapping of names to values/])
   t.match(faultsOf([], {}, path('broken.yaml')), [/cannot read the settings file/])
   t.match(faultsOf([], {}, path('nested.yaml')), [/^port in .*: needs one value$/])
-})
-
-t.test('an unknown policy is refused with the nearest name', async t => {
-  t.strictSame(faultsOf(['--router-policy', 'prodcut']), [
-    '--router-policy: "prodcut" is not one of auto, linear, product, est-ttft, threshold; did you mean product?',
-  ])
-})
-
-t.test('options of policies that are not chosen, and an estimate of nothing, are refused', async t => {
-  for (const argv of [
-    ['--est-ttft-ms-per-token', '1'],
-    ['--router-policy', 'product', '--router-decode-active-request-weight', '1'],
-    ['--router-policy', 'linear', '--router-guard-share', '0.1'],
-    ['--router-temperature', '1', '--router-guard-share', '0.1'],
-    ['--router-mode', 'random', '--router-guard-share', '0.1'],
-    ['--selection-module', 'mine.ts', '--router-guard-share', '0.1'],
-    ['--selection-module', 'mine.ts', '--router-mode', 'random'],
-  ]) {
-    t.match(faultsOf(argv), [/no effect/], argv.join(' '))
-  }
-  const none = ['--est-ttft-ms-per-token', '0', '--est-ttft-attention-ms-per-million-pairs', '0']
-  t.match(faultsOf(['--router-policy', 'est-ttft', ...none]), [/all workers would cost the same/])
-  t.match(faultsOf(['--selection-module', 'mine.ts', '--router-policy', 'product']), [
-    /leave one of them out/,
-  ])
-})
-
-t.test('the policy is auto, unless something is given that only the linear rule has', async t => {
-  const policyOf = (argv: readonly string[], env = {}): string =>
-    parseSettings(routerCommand, argv, env).settings.routerPolicy
-  t.equal(policyOf([]), 'auto')
-  t.equal(policyOf(['--kv-overlap-score-weight', '1']), 'linear', 'its default, given')
-  t.equal(policyOf(['--router-temperature', '0.5']), 'linear')
-  t.equal(policyOf(['--router-temperature', '0', '--router-decode-active-request-weight', '0']), 'auto')
-  t.equal(policyOf([], { HOMING_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT: '1' }), 'linear')
-  t.equal(policyOf(['--router-policy', 'product', '--router-temperature', '0.5']), 'product')
-  t.equal(policyOf(['--router-policy', 'auto', '--kv-overlap-score-weight', '0']), 'auto')
-  t.match(faultsOf(['--router-policy', 'auto', '--kv-overlap-score-weight', '4']), [/no effect on .* auto/])
-  t.equal(completeSettings(routerCommand, { overlapWeight: 4 }).routerPolicy, 'linear')
-  t.equal(completeSettings(routerCommand, {}).routerPolicy, 'auto')
-})
-
-t.test(
-  'where caches are ignored the index takes one thread and the least memory, unless it was sized',
-  async t => {
-    const of = (...argv: string[]) =>
-      parseSettings(routerCommand, ['--kv-overlap-score-weight', '0', ...argv], {}, { machine }).settings
-    t.match(of(), { eventThreads: 1, indexBytes: 2 ** 20 })
-    t.equal(of('--worker-slots-max', '16384').eventThreads, 1, 'and it suits its tables')
-    t.match(of('--index-bytes', '64MiB'), { eventThreads: 4, indexBytes: 2 ** 26 })
-    t.equal(completeSettings(routerCommand, { overlapWeight: 0 }).eventThreads, 1)
-  },
-)
-
-t.test('a policy and a queue that follow from other options are told', async t => {
-  const read = (...argv: string[]) => parseSettings(routerCommand, argv, {})
-  for (const argv of [
-    ['--router-temperature', '0'],
-    ['--router-policy', 'linear'],
-    ['--router-mode', 'random', '--router-temperature', '1'],
-    ['--router-queue-policy', 'wspt'],
-  ]) {
-    t.strictSame(read(...argv).warnings, [], argv.join(' '))
-  }
-  t.strictSame(read('--kv-overlap-score-weight', '1').warnings, [
-    '--kv-overlap-score-weight is given without a policy, so --router-policy is linear, and no request waits in the router (--router-queue-threshold 2 would hold some); name a policy to choose another',
-  ])
-  const withThreshold = read('--router-temperature', '1', '--router-queue-threshold', '2')
-  t.match(withThreshold.warnings, [/^--router-temperature .* is linear; name a policy/])
-})
-
-t.test('an order of the queue turns the queue on, or says why it does nothing', async t => {
-  const read = (...argv: string[]) =>
-    parseSettings(routerCommand, ['--router-queue-policy', 'wspt', ...argv], {})
-  t.equal(read('--router-policy', 'linear').settings.queueThreshold, 'auto', 'which is 2 there')
-  t.equal(read('--router-temperature', '1').settings.queueThreshold, 'auto')
-  t.equal(read().settings.queueThreshold, undefined, 'policy auto has a queue')
-  t.strictSame(read('--router-policy', 'linear').warnings, [])
-  t.strictSame(read('--router-policy', 'linear', '--router-queue-threshold', 'None').warnings, [
-    '--router-queue-policy wspt has no effect: --router-queue-threshold none lets no request wait',
-  ])
-  const uncounted = read('--router-policy', 'linear', '--no-router-track-prefill-tokens')
-  t.equal(uncounted.settings.queueThreshold, undefined)
-  t.match(uncounted.warnings, [/^--router-queue-policy wspt has no effect: .* does not count$/])
-  const embedded = completeSettings(routerCommand, { routerPolicy: 'linear', queueOrder: 'wspt' })
-  t.equal(embedded.queueThreshold, 'auto')
-})
-
-t.test('names and variables of the credit form are understood', async t => {
-  const { settings } = parseSettings(
-    routerCommand,
-    ['--router-prefill-load-scale', '4', '--router-kv-overlap-score-credit', '0.5'],
-    { DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY: '0.1', DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT: '2' },
-  )
-  t.match(settings, { overlapWeight: 4, overlapCredit: 0.5, creditDecay: 0.1, activeRequestWeight: 2 })
-})
-
-t.test('settings that have no effect together are refused', async t => {
-  t.match(faultsOf(['--worker', 'http://a:1', '--demo-speed', '2']), [/no effect when workers are named/])
-  t.strictSame(faultsOf(['--demo-speed', '2']), [])
 })
 
 t.test('help is asked for wherever it stands', async t => {
@@ -546,24 +248,6 @@ t.test('an address may be given as it stands in a URL', async t => {
       t.equal((settings as { readonly host: string }).host, host, `${command.name} ${given}`)
     }
   }
-})
-
-t.test('limits of requests are those of a sidecar that takes requests', async t => {
-  const refused = (argv: readonly string[], fault: RegExp): void => {
-    const given = ['--events', 'tcp://h:5557', '--event-plane', 'nats', '--worker', 'h:8000', ...argv]
-    t.throws(() => parseSettings(sidecarCommand, given, {}), { message: fault })
-  }
-  for (const limit of ['--max-open-requests', '--max-body-bytes', '--max-bodies-bytes', '--body-timeout'])
-    refused([limit, '2000'], new RegExp(`${limit} has no effect without --request-plane nats`))
-  for (const given of ['--request-port', '--max-tcp-streams', '--max-tcp-connections'])
-    refused([given, '2000'], new RegExp(`${given} has no effect without --request-plane tcp`))
-  refused(['--role', 'prefill'], /--role needs --register/)
-  const takes = ['--register', 'test', '--request-plane', 'nats']
-  refused(
-    [...takes, '--max-bodies-bytes', '2000', '--max-body-bytes', '4000'],
-    /--max-bodies-bytes 2000 is less than one body of --max-body-bytes 4000/,
-  )
-  refused([...takes, '--body-timeout', '500ms'], /--body-timeout/)
 })
 
 t.test('every name, key and variable of the router stands for one setting', async t => {

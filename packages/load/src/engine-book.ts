@@ -4,18 +4,9 @@
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
- * Owns   the queue of each worker slot in order of sending, its decoding requests, and LearnedValues.
+ * Owns   the queue of each worker slot in order of sending, and its decoding requests. What they teach, its
+ *        EngineLessons put into its LearnedValues.
  *        The reported backlog is the prefill queued at the slot, plus a weighted overdue time of its head.
- * Learns prefill from busy periods: from the first request in an empty queue until the queue is empty again
- *        or PERIOD_STEPS steps are over. A period teaches when all of its requests have ended, because
- *        engines say only then how much of their prompts was cached. Predictions are wrong if the view of
- *        the caches is late or guessed. So a period with requests that do not say so weighs less where
- *        others do. Until PERIODS_FEW periods have taught so, each also teaches from the predictions at its
- *        end.
- *        Decoding is learned from the time between first and last token, minus the prefill of other requests
- *        in between. An answer that does not stream has no first token: it teaches only its output length,
- *        and its prefill is assumed to end at the estimated time. A request whose time of sending or of its
- *        first token is not known teaches nothing of times.
  *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
@@ -25,6 +16,7 @@
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
+import { EngineLessons } from './engine-lessons.ts'
 import {
   type EngineProjection,
   FIGURE_OFFSET,
@@ -33,7 +25,6 @@ import {
   speedSpreadOf,
 } from './engine-projection.ts'
 import {
-  addWork,
   type BookedRequest,
   backlogOf,
   fadedTokens,
@@ -41,10 +32,8 @@ import {
   lateBacklogOf,
   newPeriod,
   newSlot,
-  type Period,
   type Slot,
   tokens,
-  type Work,
 } from './engine-slot.ts'
 import { LearnedValues } from './learned-values.ts'
 import type { LearnedSpeed, SaidUsage, SentRequest } from './reports.ts'
@@ -54,13 +43,8 @@ import { overdueOf } from './unseen-load.ts'
 export const { STEP_TOKENS_DEFAULT } = AUTO_CONSTANTS.book
 
 const {
-  PERIOD_STEPS,
-  UNSAID_WEIGHT,
   PERIODS_FEW,
   MEAN_REQUESTS,
-  DECODE_SHARE_MAX,
-  DECODE_GAPS_MIN,
-  STALLED_SHARE_MAX,
   BUSY_SHARE_MAX,
   UNLEARNED_TIMES,
   UNLEARNED_MS_MIN,
@@ -76,6 +60,7 @@ export class EngineBook {
   readonly #slots: (Slot | undefined)[]
   readonly #requests = new Map<string, BookedRequest>()
   readonly #learned: LearnedValues
+  readonly #lessons: EngineLessons
   #projection = newProjection(8)
   #nowMs = 0
   #sentTotal = 0
@@ -93,6 +78,7 @@ export class EngineBook {
   }: { readonly workerSlotsMax: number; readonly learned?: LearnedValues }) {
     this.#slots = new Array(workerSlotsMax)
     this.#learned = learned ?? new LearnedValues()
+    this.#lessons = new EngineLessons(this.#learned)
   }
 
   get requests(): number {
@@ -163,11 +149,7 @@ export class EngineBook {
     // What the engine computed of the period is not known, so the period teaches nothing.
     if (!request.isTimed || request.isUnknown) entry.period = undefined
     if (!request.isTimed) return
-    this.#observeTransfer(request, now)
-    if (request.isOwn && request.isExpectationLearned && !request.isUnknown)
-      this.#learned.unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
-    this.#addToPeriod(request, entry, now)
-    this.#learned.firstTokenMs.add(request.waitedMs + now - request.sentMs)
+    this.#lessons.firstToken(request, entry, now)
   }
 
   /**
@@ -224,12 +206,10 @@ export class EngineBook {
     const request = this.#requests.get(id)
     if (request === undefined) return
     const now = this.#time(nowMs)
-    if (outputTokens !== undefined && outputTokens > 0) {
-      this.#learned.outputs.ended(request.slot, outputTokens)
-      if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed)
-        this.#observeDecode(request, outputTokens, now)
-    }
-    this.#settlePrompt(request, this.#slots[request.slot]!, cachedShare)
+    const entry = this.#slots[request.slot]!
+    if (outputTokens !== undefined && outputTokens > 0)
+      this.#lessons.answered(request, entry, outputTokens, now)
+    this.#settlePrompt(request, entry, cachedShare)
     this.#remove(id, request, now)
   }
 
@@ -465,34 +445,6 @@ export class EngineBook {
     entry.headMs = now
   }
 
-  /** Learns from the time of the request's decoding, minus the prefill of other requests in that time. */
-  #observeDecode(request: BookedRequest, outputTokens: number, now: number): void {
-    const { slot, firstTokenMs } = request
-    const entry = this.#slots[slot]!
-    const duration = now - firstTokenMs
-    this.#learned.decodeMs.add(duration)
-    const gaps = outputTokens - 1
-    if (gaps < DECODE_GAPS_MIN || duration <= 0) return
-    integrate(entry, now)
-    const stalled = entry.prefilledMs - request.prefilledMs
-    if (stalled > STALLED_SHARE_MAX * duration) return
-    const decoding = (entry.decodingMs - request.decodingMs) / duration
-    const context = (entry.contextMs - request.contextMs) / duration
-    this.#learned.decode.observe(slot, 1, decoding, context, (duration - stalled) / gaps)
-  }
-
-  #observeTransfer(request: BookedRequest, now: number): void {
-    const { slot, handedTokens, newTokens, prefillMs, sentMs, decodeAddedMs } = request
-    if (handedTokens < 0) return
-    // Its last token takes a step of its own, or what is new of it its prefill. At least half of the time is
-    // believed: errors are relative.
-    const [stepMs] = this.#learned.decode.of(slot)
-    const ownMs = newTokens > 0 ? prefillMs : stepMs
-    const tookMs = now - sentMs
-    const observedMs = Math.max(tookMs / 2, tookMs - decodeAddedMs - ownMs)
-    this.#learned.transfer.observe(slot, 1, handedTokens, 0, observedMs)
-  }
-
   #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {
     this.#leaveQueue(entry, request, now)
     integrate(entry, now)
@@ -530,52 +482,11 @@ export class EngineBook {
     return isLearned ? prefillMs : Math.max(UNLEARNED_MS_MIN, UNLEARNED_TIMES * prefillMs)
   }
 
-  #addToPeriod(request: BookedRequest, entry: Slot, now: number): void {
-    // The last step of a period may bring several first tokens, so the period ends only when a later one
-    // comes.
-    const last = entry.period
-    if (last !== undefined && last.predicted.steps >= PERIOD_STEPS && now > last.lastMs)
-      this.#endPeriod(request.slot, entry, last.lastMs)
-    const { period } = entry
-    if (period !== undefined) {
-      request.period = period
-      request.isFirstOfStep = now > period.lastMs
-      if (request.isFirstOfStep) {
-        period.ends++
-        const decode = this.#learned.decode.of(request.slot)
-        const others = Math.max(0, entry.decoding - 1)
-        if (others > 0)
-          period.decodeMs += request.prefillSteps * (decode[1] * others + decode[2] * entry.contextTokens)
-      }
-      request.step = period.ends - 1
-      addWork(period.predicted, request, request.newTokens)
-      period.expectedMs += request.prefillMs
-      period.lastMs = now
-      period.open++
-    }
-    if (entry.queue.size === 0 || period === undefined) this.#endPeriod(request.slot, entry, now)
-  }
-
-  /** Ends the busy period, learns from it if that is possible, and begins another one at `now`. */
-  #endPeriod(slot: number, entry: Slot, now: number): void {
-    const { period } = entry
-    entry.period = newPeriod(now)
-    if (period === undefined) return
-    const duration = now - period.startMs
-    const observed = duration - period.decodeMs
-    if (observed <= (1 - DECODE_SHARE_MAX) * duration) return
-    period.observedMs = observed
-    if (this.#learned.deliveredPeriods < PERIODS_FEW)
-      this.#learn(slot, period, period.predicted, UNSAID_WEIGHT)
-    if (period.open === 0) this.#learnDelivered(slot, period)
-  }
-
   /**
-   * The request has ended. Corrects its new tokens by `cachedShare`, if its usage says it, and counts it in
-   * its busy period.
+   * The request has ended. Corrects its new tokens by `cachedShare`, if its usage says it, and lets it teach.
    */
   #settlePrompt(request: BookedRequest, entry: Slot, cachedShare: number | undefined): void {
-    const { slot, promptTokens, period } = request
+    const { promptTokens } = request
     const isSaid = cachedShare !== undefined && cachedShare >= 0 && cachedShare <= 1
     const newTokens = isSaid
       ? Math.min(promptTokens, Math.max(1, Math.round(promptTokens * (1 - cachedShare))))
@@ -584,28 +495,7 @@ export class EngineBook {
     entry.receivedTokens = Math.max(0, entry.receivedTokens + more)
     entry.inserted = Math.max(0, fadedTokens(entry, this.#sentTotal) + more)
     entry.insertedAt = this.#sentTotal
-    if (request.firstTokenMs < 0 || request.isSilent || (!request.isTimed && period === undefined)) return
-    ++this.#learned.settled
-    // What was computed elsewhere is no prompt of those that come.
-    if (request.newTokens > 0) this.#learned.prefillMs.add(request.prefillMs)
-    this.#learned.saidShare +=
-      ((isSaid ? 1 : 0) - this.#learned.saidShare) / Math.min(MEAN_REQUESTS, this.#learned.settled)
-    if (period === undefined) return
-    period.open--
-    period.requests++
-    if (!isSaid) period.unsaid++
-    addWork(period.delivered, request, newTokens)
-    if (period.open === 0 && period.observedMs >= 0) this.#learnDelivered(slot, period)
-  }
-
-  #learnDelivered(slot: number, period: Period): void {
-    const weight = 1 - (1 - UNSAID_WEIGHT) * this.#learned.saidShare * (period.unsaid / period.requests)
-    this.#learned.deliveredPeriods++
-    this.#learn(slot, period, period.delivered, weight)
-  }
-
-  #learn(slot: number, { observedMs }: Period, work: Work, weight: number): void {
-    this.#learned.prefill.observe(slot, work, observedMs, weight)
+    this.#lessons.settled(request, newTokens, isSaid)
   }
 
   #time(nowMs: number): number {

@@ -34,6 +34,7 @@ const USERS = [
   '../src/bounded-mean.ts',
   '../src/engine-book.ts',
   '../src/engine-costs.ts',
+  '../src/engine-lessons.ts',
   '../src/engine-slot.ts',
   '../src/learned-values.ts',
   '../src/odd-workers.ts',

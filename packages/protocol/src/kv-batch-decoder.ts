@@ -23,34 +23,11 @@
  * cost more than all the rest.
  */
 
-import {
-  byBlock,
-  type KvExpert,
-  type KvLabels,
-  type KvPoolPlace,
-  type LabelsOf,
-  readExperts,
-  readPlaces,
-  readState,
-  readU32,
-  readWorkers,
-} from './block-labels.ts'
 import { MalformedKvBatchError } from './errors.ts'
-import {
-  adapterId,
-  KV_CLEARED,
-  KV_WITHDRAWN,
-  type KvBatch,
-  type KvEvent,
-  type KvMedia,
-  type KvRemoved,
-  type KvStored,
-  type KvTier,
-  type KvTransition,
-} from './kv-event.ts'
+import type { KvBatch, KvEvent } from './kv-event.ts'
+import { type KvEventFields, noFields, readField } from './kv-event-fields.ts'
+import { toEvent } from './kv-event-of-fields.ts'
 import { BrokenMessageError, MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
-import type { PoolState } from './pool-states.ts'
-import { ADAPTER, ALL_SEPARATORS, SALT } from './separators.ts'
 
 /** Throws MalformedKvBatchError when `payload` is not a batch. The result does not refer to `payload`. */
 export function decodeKvBatch(payload: Uint8Array): KvBatch {
@@ -113,64 +90,6 @@ function readBatch(reader: MessagePackReader, fieldsOf: FieldsOf): KvBatch {
 /** The next event; undefined when its tag is unknown. */
 function readEvent(reader: MessagePackReader, fieldsOf: FieldsOf): KvEvent | undefined {
   return reader.peek() === 'map' ? readMapEvent(reader, fieldsOf) : readArrayEvent(reader)
-}
-
-/** What an event says, whatever its form and order. */
-interface Fields {
-  hashes: Int32Array | undefined
-  parent: Int32Array | undefined
-  tokens: Int32Array | undefined
-  blockSizeTokens: number
-  loraId: number | undefined
-  loraName: string | undefined
-  tier: KvTier
-  /** Undefined: the worker's own. */
-  locality: string | undefined
-  cacheSalt: string | undefined
-  sessionId: string | undefined
-  group: number | undefined
-  attention: string | undefined
-  extraKeys: ExtraKeys | undefined
-  /** Separators with a place of their own, that something or nil stands in. */
-  tells: number
-  hasMediaInfos: boolean
-  isWithdrawn: boolean
-  experts: LabelsOf<KvExpert> | undefined
-  places: LabelsOf<KvPoolPlace> | undefined
-  state: PoolState | undefined
-  poolId: number | undefined
-  workers: Int32Array | undefined
-  localHashes: Int32Array | undefined
-  /** What the event itself says that it tells. */
-  told: number | undefined
-}
-
-function noFields(): Fields {
-  return {
-    hashes: undefined,
-    parent: undefined,
-    tokens: undefined,
-    blockSizeTokens: 0,
-    loraId: undefined,
-    loraName: undefined,
-    tier: 'device',
-    locality: undefined,
-    cacheSalt: undefined,
-    sessionId: undefined,
-    group: undefined,
-    attention: undefined,
-    extraKeys: undefined,
-    tells: 0,
-    hasMediaInfos: false,
-    isWithdrawn: false,
-    experts: undefined,
-    places: undefined,
-    state: undefined,
-    poolId: undefined,
-    workers: undefined,
-    localHashes: undefined,
-    told: undefined,
-  }
 }
 
 function readMapEvent(reader: MessagePackReader, fieldsOf: FieldsOf): KvEvent | undefined {
@@ -239,6 +158,8 @@ const SLOTS_OF: ReadonlyMap<string, readonly string[]> = new Map<string, readonl
   ['CxlStateTransition', TRANSITION_SLOTS],
 ])
 
+const NO_NAMES: readonly string[] = []
+
 const LABEL_FIELDS = ['moe_metadata', 'cxl_metadata'] as const
 
 const FIELDS_OF: FieldsOf = new Map<string, ReadonlySet<string>>([
@@ -260,7 +181,7 @@ function readArrayEvent(reader: MessagePackReader): KvEvent | undefined {
   const slotCount = reader.arrayCount()
   if (slotCount === 0) throw new WrongTypeError('no tag')
   const tag = reader.string()
-  const names = SLOTS_OF.get(tag) ?? NOTHING
+  const names = SLOTS_OF.get(tag) ?? NO_NAMES
   const fields = noFields()
   let shift = 1
   for (let slot = 1; slot < slotCount; slot++) {
@@ -282,7 +203,7 @@ function readArrayEvent(reader: MessagePackReader): KvEvent | undefined {
 }
 
 /** SGLang's map in the slot where vLLM has the adapter. */
-function readMetadata(reader: MessagePackReader, fields: Fields): void {
+function readMetadata(reader: MessagePackReader, fields: KvEventFields): void {
   const pairCount = reader.mapCount()
   for (let i = 0; i < pairCount; i++) {
     const key = readKey(reader)
@@ -292,320 +213,3 @@ function readMetadata(reader: MessagePackReader, fields: Fields): void {
 }
 
 const METADATA_KEYS: ReadonlySet<string> = new Set(['cache_salt', 'session_id', 'lora_name', ...LABEL_FIELDS])
-
-function readField(reader: MessagePackReader, name: string, fields: Fields): void {
-  switch (name) {
-    case 'block_hashes':
-      fields.hashes = reader.takeNil() ? undefined : reader.hashes()
-      break
-    case 'hash_words':
-      fields.hashes = reader.longWords()
-      break
-    case 'local_words':
-      fields.localHashes = reader.longWords()
-      break
-    case 'tells':
-      fields.told = (readCount(reader) ?? 0) & ALL_SEPARATORS
-      break
-    case 'parent_block_hash':
-      fields.parent = readParent(reader)
-      break
-    case 'token_ids':
-      fields.tokens = reader.takeNil() ? undefined : reader.tokens()
-      break
-    case 'block_size':
-      fields.blockSizeTokens = readCount(reader) ?? 0
-      break
-    case 'lora_id':
-      fields.loraId = reader.takeNil() ? undefined : reader.integer()
-      break
-    case 'lora_name':
-      fields.loraName = readText(reader)
-      fields.tells |= ADAPTER
-      break
-    case 'medium':
-      fields.tier = readTier(reader)
-      break
-    case 'locality':
-      fields.locality = readText(reader)?.toUpperCase()
-      break
-    case 'cache_salt':
-      fields.cacheSalt = readText(reader)
-      fields.tells |= SALT
-      break
-    case 'session_id':
-      fields.sessionId = readText(reader)
-      break
-    case 'group_idx':
-      fields.group = readCount(reader)
-      break
-    case 'kv_cache_spec_kind':
-      fields.attention = readText(reader)
-      break
-    case 'block_mm_infos':
-      fields.hasMediaInfos = readHasInfos(reader)
-      break
-    case 'extra_keys':
-      fields.extraKeys = reader.takeNil() ? undefined : readExtraKeys(reader)
-      break
-    case 'moe_metadata':
-      fields.experts = readExperts(reader)
-      break
-    case 'cxl_metadata':
-      fields.places = readPlaces(reader)
-      break
-    case 'new_state':
-      fields.state = readState(reader)
-      break
-    case 'pool_id':
-      fields.poolId = readU32(reader)
-      break
-    case 'accessible_workers':
-      fields.workers = readWorkers(reader)
-      break
-    case 'withdrawn':
-      fields.isWithdrawn = reader.takeTrue()
-      if (!fields.isWithdrawn) reader.skip()
-      break
-    default:
-      reader.skip()
-  }
-}
-
-function readParent(reader: MessagePackReader): Int32Array | undefined {
-  if (reader.takeNil()) return undefined
-  const parent = new Int32Array(2)
-  reader.hash(parent, 0)
-  return parent
-}
-
-/** True when a list of what blocks have beside their tokens says something of any of them. */
-function readHasInfos(reader: MessagePackReader): boolean {
-  if (reader.takeNil()) return false
-  if (reader.peek() !== 'array') {
-    reader.skip()
-    return true
-  }
-  let hasAny = false
-  const blockCount = reader.arrayCount()
-  for (let block = 0; block < blockCount; block++) {
-    if (reader.takeNil()) continue
-    reader.skip()
-    hasAny = true
-  }
-  return hasAny
-}
-
-/** Counts and group numbers fit into 31 bits. */
-const COUNT_MAX = 0x7fff_ffff
-
-function readCount(reader: MessagePackReader): number | undefined {
-  if (reader.takeNil()) return undefined
-  const count = reader.integer()
-  if (count < 0 || count > COUNT_MAX) throw new WrongTypeError(`count ${count}`)
-  return count
-}
-
-function readText(reader: MessagePackReader): string | undefined {
-  return reader.takeNil() ? undefined : reader.string()
-}
-
-const TIERS: ReadonlyMap<string, KvTier> = new Map([
-  ['GPU', 'device'],
-  ['CPU', 'host'],
-  ['CPU_PINNED', 'host'],
-  ['CPU_TIER1', 'host'],
-  ['CPU_TIER2', 'disk'],
-  ['DISK', 'disk'],
-  ['STORAGE', 'disk'],
-  ['FS', 'disk'],
-  ['OBJ', 'disk'],
-  ['EXTERNAL', 'external'],
-  // As Dynamo's relays name them.
-  ['DEVICE', 'device'],
-  ['NVME', 'disk'],
-  ['NETWORK', 'external'],
-  ['REMOTE', 'external'],
-  ['SHARED', 'external'],
-])
-
-function readTier(reader: MessagePackReader): KvTier {
-  const medium = readText(reader)
-  if (medium === undefined) return 'device'
-  // LMCache has written its media in lower case.
-  return TIERS.get(medium) ?? TIERS.get(medium.toUpperCase()) ?? 'unknown'
-}
-
-/**
- * What went into the hashes beside tokens. The wire has adapter, media, salt and embeddings in one
- * list per block, without names: strings are adapter or salt, pairs of id and offset are media.
- */
-interface ExtraKeys {
-  /** Strings of every block, in order. */
-  readonly texts: readonly (readonly string[])[]
-  readonly media: readonly (readonly KvMedia[])[] | undefined
-  readonly hasOthers: boolean
-}
-
-const NOTHING: readonly never[] = []
-const PLAIN_KEYS: ExtraKeys = { texts: NOTHING, media: undefined, hasOthers: false }
-
-/** Undefined: of no block. */
-function readExtraKeys(reader: MessagePackReader): ExtraKeys | undefined {
-  const blockCount = reader.arrayCount()
-  if (blockCount === 0) return undefined
-  let block = 0
-  while (block < blockCount && reader.takeNil()) block++
-  if (block === blockCount) return PLAIN_KEYS
-
-  const texts: (readonly string[])[] = new Array<readonly string[]>(block).fill(NOTHING)
-  const media: (readonly KvMedia[])[] = new Array<readonly KvMedia[]>(block).fill(NOTHING)
-  let hasMedia = false
-  let hasOthers = false
-  for (; block < blockCount; block++) {
-    const textsOfBlock: string[] = []
-    const mediaOfBlock: KvMedia[] = []
-    const keyCount = reader.takeNil() ? 0 : reader.arrayCount()
-    for (let i = 0; i < keyCount; i++) {
-      const type = reader.peek()
-      if (type === 'string') {
-        textsOfBlock.push(reader.string())
-        continue
-      }
-      const item = type === 'array' ? readMedia(reader) : undefined
-      if (item !== undefined) {
-        mediaOfBlock.push(item)
-        hasMedia = true
-        continue
-      }
-      if (type !== 'array') reader.skip()
-      hasOthers = true
-    }
-    texts.push(textsOfBlock)
-    media.push(mediaOfBlock)
-  }
-  return { texts, media: hasMedia ? media : undefined, hasOthers }
-}
-
-/** An `[id, offset]` pair; undefined, and the array is consumed, for any other array. */
-function readMedia(reader: MessagePackReader): KvMedia | undefined {
-  const start = reader.at
-  if (reader.arrayCount() === 2 && reader.peek() === 'string') {
-    const id = reader.string()
-    if (reader.peek() === 'integer') return { id, offsetTokens: reader.integer() }
-  }
-  reader.at = start
-  reader.skip()
-  return undefined
-}
-
-function toEvent(tag: string, fields: Fields): KvEvent | undefined {
-  switch (tag) {
-    case 'BlockStored':
-      return toStored(fields)
-    case 'BlockRemoved':
-      return toRemoved(fields)
-    case 'AllBlocksCleared':
-      return fields.isWithdrawn ? KV_WITHDRAWN : KV_CLEARED
-    case 'CxlStateTransition':
-      return toTransition(fields)
-    default:
-      return undefined
-  }
-}
-
-/** In front of the salt where Dynamo passes it on to an engine. */
-const SALT_PREFIX = 'dynamo-cache-salt:'
-
-function saltOf(text: string | undefined): string | undefined {
-  return text?.startsWith(SALT_PREFIX) === true ? text.slice(SALT_PREFIX.length) : text
-}
-
-const NO_WORDS = new Int32Array(0)
-
-function toStored(fields: Fields): KvStored {
-  if (fields.hashes === undefined) throw new WrongTypeError('no block hashes')
-  if (fields.localHashes !== undefined) requireHashesAlone(fields)
-  const extraKeys = fields.extraKeys
-  let cacheSalt = fields.cacheSalt
-  let hasUnknownExtraKeys = fields.hasMediaInfos
-  if (extraKeys !== undefined && extraKeys !== PLAIN_KEYS) {
-    hasUnknownExtraKeys ||= extraKeys.hasOthers
-    for (let block = 0; block < extraKeys.texts.length; block++) {
-      const texts = extraKeys.texts[block]!
-      // The adapter stands first, in every block; the salt stands in the first block only.
-      let i = 0
-      if (i < texts.length && texts[i] === fields.loraName) i++
-      if (i < texts.length && block === 0) cacheSalt ??= saltOf(texts[i])
-      if (i < texts.length && saltOf(texts[i]) === cacheSalt) i++
-      if (i < texts.length) hasUnknownExtraKeys = true
-    }
-  }
-  return {
-    kind: 'stored',
-    hashes: fields.hashes,
-    parent: fields.parent,
-    tokens: fields.tokens ?? NO_WORDS,
-    blockSizeTokens: fields.blockSizeTokens,
-    tier: fields.tier,
-    isLocal: (fields.locality ?? 'LOCAL') === 'LOCAL',
-    loraName: fields.loraName,
-    loraId: adapterId(fields.loraId),
-    cacheSalt,
-    mediaHashes: extraKeys?.media,
-    hasUnknownExtraKeys,
-    group: fields.group,
-    attention: fields.attention,
-    sessionId: fields.sessionId,
-    // Extra keys are all that went into the hashes beside tokens.
-    tells: fields.told ?? toldBy(fields),
-    labels: toLabels(fields, fields.hashes.length / 2),
-    localHashes: fields.localHashes,
-  }
-}
-
-/**
- * Local hashes say all that a block holds, and nothing of a salt: a store that says more of it contradicts
- * them, or is of a chain that other prompts must not find.
- */
-function requireHashesAlone({ tokens, cacheSalt, extraKeys, hasMediaInfos }: Fields): void {
-  const beside =
-    tokens !== undefined
-      ? 'token_ids'
-      : cacheSalt !== undefined
-        ? 'cache_salt'
-        : extraKeys !== undefined
-          ? 'extra_keys'
-          : hasMediaInfos
-            ? 'block_mm_infos'
-            : undefined
-  if (beside !== undefined) throw new WrongTypeError(`local_words beside ${beside}`)
-}
-
-function toldBy({ extraKeys, loraId, tells }: Fields): number {
-  return extraKeys !== undefined ? ALL_SEPARATORS : tells | (loraId === undefined ? 0 : ADAPTER)
-}
-
-function toLabels({ experts, places }: Fields, blocks: number): KvLabels | undefined {
-  if (experts === undefined && places === undefined) return undefined
-  const labels = { experts: byBlock(experts, blocks), places: byBlock(places, blocks) }
-  return labels.experts.length === 0 && labels.places.length === 0 ? undefined : labels
-}
-
-function toTransition({ hashes, state, poolId, workers }: Fields): KvTransition {
-  if (hashes === undefined) throw new WrongTypeError('no block hashes')
-  if (state === undefined) throw new WrongTypeError('no new state')
-  return { kind: 'transition', hashes, state, poolId, accessibleWorkers: workers ?? NO_WORDS }
-}
-
-function toRemoved(fields: Fields): KvRemoved {
-  if (fields.hashes === undefined) throw new WrongTypeError('no block hashes')
-  return {
-    kind: 'removed',
-    hashes: fields.hashes,
-    tier: fields.tier,
-    // A store at an unknown place is not the worker's; a removal may be.
-    isLocal: fields.locality !== 'REMOTE',
-    group: fields.group,
-  }
-}

@@ -5,8 +5,8 @@ import type { CellSpec } from './cell-types.ts'
 import type { SimEngine } from './engine.ts'
 import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
 import { HolderTable } from './holder-table.ts'
+import type { Oracle } from './router-sight.ts'
 import type { SimRequest } from './sim-request.ts'
-import type { Oracle } from './sim-router.ts'
 import { FlippedView } from './troubles.ts'
 
 const GUESS_TTL_MS = 120_000

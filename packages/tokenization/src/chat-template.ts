@@ -16,19 +16,14 @@
  */
 
 import { RenderingRefusedError } from './errors.ts'
-import { methodOf } from './python-methods.ts'
-import { arithmetic, formatWith, joined, repeat, safeInteger, sum } from './python-operators.ts'
-import { compare, contains, itemAt, iterate, sliceOf } from './python-sequences.ts'
+import { safeInteger } from './python-operators.ts'
+import { iterate, sliceOf } from './python-sequences.ts'
 import { integer, string } from './python-text.ts'
 import {
-  getItem,
-  hasItem,
-  isEqual,
   isTruthy,
   type PythonDict,
   PythonFloat,
   PythonFunction,
-  PythonIterable,
   type PythonKey,
   PythonMarkup,
   PythonObject,
@@ -38,7 +33,6 @@ import {
   toText,
   typeName,
 } from './python-value.ts'
-import { strftime } from './strftime.ts'
 import type {
   BinaryNode,
   CallNode,
@@ -52,12 +46,14 @@ import type {
   SetNode,
   TestNode,
 } from './template-ast.ts'
+import { builtins, loopObject, type RenderOptions } from './template-builtins.ts'
 import { applyFilter, applyTest } from './template-functions.ts'
+import { attribute, binary, call, subscript, unary } from './template-operations.ts'
 import { parseTemplate } from './template-parser.ts'
 
 const TEMPLATE_STEPS_MAX = 5_000_000
 const TEMPLATE_CALLS_MAX = 100
-const RANGE_MAX = 100_000
+
 /** Names that Jinja2 defines and this package does not. */
 const REFUSED_NAMES: ReadonlySet<string> = new Set([
   'lipsum',
@@ -68,12 +64,6 @@ const REFUSED_NAMES: ReadonlySet<string> = new Set([
   'self',
   'super',
 ])
-
-/** What a rendering may ask of the world. */
-export interface RenderOptions {
-  /** The date that `strftime_now` prints, in the local zone; without it such a template is refused. */
-  readonly now?: Date | undefined
-}
 
 /** By name; members of a JSON object will do. */
 type Variables = ReadonlyMap<PythonKey, PythonValue>
@@ -461,155 +451,4 @@ class Rendering {
 /** What a filter block prints; Python joins texts alone. */
 function printed(value: PythonValue): string {
   return value instanceof PythonMarkup ? value.text : string(value)
-}
-
-/** `object.name`: an attribute first, then an item; so `schema.items` is the method of the dict. */
-function attribute(object: PythonValue, name: string): PythonValue {
-  if (object instanceof PythonObject) return object.attributes.get(name)
-  const method = methodOf(object, name)
-  if (method !== undefined) return method
-  return object instanceof Map ? getItem(object, name) : undefined
-}
-
-/** `object[key]`: an item first, then an attribute. */
-function subscript(object: PythonValue, key: PythonValue): PythonValue {
-  if (object instanceof Map && hasItem(object, key)) return getItem(object, key)
-  const name = key instanceof PythonMarkup ? key.text : key
-  if (typeof name === 'string') return attribute(object, name)
-  if (typeof key === 'number' || typeof key === 'boolean') return itemAt(object, Number(key))
-  return undefined
-}
-
-function call(
-  callee: PythonValue,
-  args: readonly PythonValue[],
-  keywords: ReadonlyMap<string, PythonValue>,
-): PythonValue {
-  if (callee instanceof PythonFunction) return callee.call(args, keywords)
-  throw new RenderingRefusedError(`the template calls a ${typeName(callee)}`)
-}
-
-function unary(operator: string, value: PythonValue): PythonValue {
-  if (operator === 'not') return !isTruthy(value)
-  const sign = operator === '-' ? -1 : 1
-  return value instanceof PythonFloat
-    ? new PythonFloat(sign * value.value)
-    : safeInteger(sign * integer(value))
-}
-
-function binary(operator: string, left: PythonValue, right: PythonValue): PythonValue {
-  switch (operator) {
-    case '~':
-      return joined(toText(left), toText(right))
-    case '==':
-      return isEqual(left, right)
-    case '!=':
-      return !isEqual(left, right)
-    case 'in':
-      return contains(right, left)
-    case 'not in':
-      return !contains(right, left)
-    case '<':
-      return compare(left, right) < 0
-    case '>':
-      return compare(left, right) > 0
-    case '<=':
-      return compare(left, right) <= 0
-    case '>=':
-      return compare(left, right) >= 0
-  }
-  const result = operator === '+' ? sum(left, right) : operator === '*' ? repeat(left, right) : undefined
-  if (result !== undefined) return result
-  if (operator === '%' && (typeof left === 'string' || left instanceof PythonMarkup))
-    return formatWith(left, right)
-  return arithmetic(operator, left, right)
-}
-
-function loopObject(
-  items: readonly PythonValue[],
-  index: number,
-  changed: { values: readonly PythonValue[] | undefined },
-): PythonObject {
-  return new PythonObject(
-    () =>
-      new Map<string, PythonValue>([
-        ['index', index + 1],
-        ['index0', index],
-        ['revindex', items.length - index],
-        ['revindex0', items.length - index - 1],
-        ['first', index === 0],
-        ['last', index === items.length - 1],
-        ['length', items.length],
-        ['previtem', items[index - 1]],
-        ['nextitem', items[index + 1]],
-        ['depth', 1],
-        ['depth0', 0],
-        ['cycle', new PythonFunction('loop.cycle', args => args[index % args.length])],
-        [
-          'changed',
-          new PythonFunction('loop.changed', args => {
-            const before = changed.values
-            changed.values = args
-            return before === undefined || !isEqual([...before], [...args])
-          }),
-        ],
-      ]),
-    false,
-  )
-}
-
-function builtins({ now }: RenderOptions): [string, PythonValue][] {
-  return [
-    ['true', true],
-    ['false', false],
-    ['none', null],
-    ['True', true],
-    ['False', false],
-    ['None', null],
-    [
-      'namespace',
-      new PythonFunction('namespace', (args, keywords) => {
-        const attributes = new Map<string, PythonValue>()
-        for (const [key, value] of dictOf(args, keywords)) attributes.set(string(key), value)
-        return new PythonObject(attributes, true)
-      }),
-    ],
-    ['dict', new PythonFunction('dict', dictOf)],
-    ['range', new PythonFunction('range', args => new PythonIterable('range', range(args.map(integer))))],
-    [
-      'raise_exception',
-      new PythonFunction('raise_exception', ([message]) => {
-        throw new RenderingRefusedError(`the template rejects the chat: ${toText(message)}`)
-      }),
-    ],
-    [
-      'strftime_now',
-      new PythonFunction('strftime_now', (args, keywords) => {
-        const format = args[0] ?? keywords.get('format')
-        if (args.length + keywords.size !== 1 || typeof format !== 'string')
-          throw new RenderingRefusedError('the template prints the date without a format')
-        return strftime(now, format)
-      }),
-    ],
-  ]
-}
-
-function dictOf(args: readonly PythonValue[], keywords: ReadonlyMap<string, PythonValue>): PythonDict {
-  const entries: PythonDict = new Map()
-  for (const source of args) {
-    if (!(source instanceof Map))
-      throw new RenderingRefusedError(`a dict or namespace from a ${typeName(source)}`)
-    for (const [key, value] of source) setItem(entries, key, value)
-  }
-  for (const [key, value] of keywords) entries.set(key, value)
-  return entries
-}
-
-function range(args: readonly number[]): PythonValue[] {
-  const [start, stop, step] = args.length === 1 ? [0, args[0]!, 1] : [args[0]!, args[1]!, args[2] ?? 1]
-  const count = step === 0 ? 0 : Math.max(0, Math.ceil((stop - start) / step))
-  if (args.length === 0 || args.length > 3 || step === 0 || count > RANGE_MAX) {
-    throw new RenderingRefusedError(`range(${args.join(', ')})`)
-  }
-  return Array.from({ length: count }, (_, i) => start + i * step)
 }

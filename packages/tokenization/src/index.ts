@@ -5,7 +5,7 @@ export {
   disabledThinkingEffort,
 } from './chat-forms.ts'
 export type { ChatServerOptions } from './chat-request.ts'
-export { ChatTemplate, type RenderOptions } from './chat-template.ts'
+export { ChatTemplate } from './chat-template.ts'
 export { type ContentFormat, detectContentFormat, type EngineDialect } from './content-format.ts'
 export { CACHE_MARK, conversationText, type MediaTokens } from './conversation-text.ts'
 export { buildDecoderTables, type DecoderTables, loadDecoder } from './decoder/decoder-tables.ts'
@@ -40,3 +40,4 @@ export {
   toRepr,
   toText,
 } from './python-value.ts'
+export type { RenderOptions } from './template-builtins.ts'

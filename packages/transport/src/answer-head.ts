@@ -1,8 +1,8 @@
 /** Heads of answers: only what HTTP can carry, so that a receiver can pass the head on. */
 
 import { shownValue } from '@homing/base'
+import type { HttpHeaders } from './http-types.ts'
 import { HEADER_BYTES_MAX } from './limits.ts'
-import type { HttpHeaders } from './types.ts'
 
 const STATUS_MIN = 200
 const STATUS_MAX = 599

@@ -3,7 +3,7 @@
  * server by its base URL alone; only the connection needs the two apart.
  */
 
-import type { HttpRequest } from './types.ts'
+import type { HttpRequest } from './http-types.ts'
 
 /** The same request, with the whole path and an origin of scheme, host and port. */
 export function atOrigin<R extends Pick<HttpRequest, 'origin' | 'path'>>(request: R): R {

@@ -2,7 +2,7 @@
 
 import type { Capability } from '@homing/actor'
 import { systemTransport } from './system/system-transport.ts'
-import type { Transport } from './types.ts'
+import type { Transport } from './transport.ts'
 
 export const transportCapability: Capability<Transport> = {
   name: 'transport',

@@ -3,7 +3,7 @@
  * them out. This is the only list of them: a sender that leaves out more adds that to it, with the reason.
  */
 
-import type { HttpHeaders } from './types.ts'
+import type { HttpHeaders } from './http-types.ts'
 
 /** In lower case. Those of a proxy's sign-in are for the next hop only. */
 export const CONNECTION_HEADERS: ReadonlySet<string> = new Set([

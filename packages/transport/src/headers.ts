@@ -1,7 +1,7 @@
 /** Which headers of a request go to the server. */
 
 import { CONNECTION_HEADERS } from './connection-headers.ts'
-import type { HttpAccess, HttpHeaders } from './types.ts'
+import type { HttpAccess, HttpHeaders } from './http-types.ts'
 
 /**
  * Those of the connection, and what the client writes itself. No setting names headers of a call, so none

@@ -2,7 +2,7 @@
 
 import type { Clock } from '@homing/base'
 import { HttpCallError, type HttpCallFailure } from './errors.ts'
-import type { HttpCall, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from './types.ts'
+import type { HttpCall, HttpHeaders, HttpReply, HttpRequest, HttpResponseHandler } from './http-types.ts'
 
 const REPLY_BYTES_MAX = 16 * 2 ** 20
 

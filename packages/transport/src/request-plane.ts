@@ -10,15 +10,6 @@ import type { Clock } from '@homing/base'
 import { isBrokerEndpoint, parseBrokerEndpoint, parseSocketEndpoint } from './endpoint.ts'
 import { EndpointError } from './errors.ts'
 import { endToEndHeaders, withAccess } from './headers.ts'
-import { REQUEST_WINDOW_BYTES } from './limits.ts'
-import type { OpenBroker } from './nats/broker.ts'
-import { RequestClient, type RequestTarget } from './nats/request-client.ts'
-import { RequestServer } from './nats/request-server.ts'
-import { isWindow } from './requests/frames.ts'
-import { TcpClient, type TcpTarget } from './tcp/tcp-client.ts'
-import { TcpServer } from './tcp/tcp-server.ts'
-import { TcpCounts } from './tcp-counts.ts'
-import { TCP_LIMITS } from './tcp-limits.ts'
 import type {
   HttpAccess,
   HttpCall,
@@ -28,7 +19,16 @@ import type {
   ServedExchange,
   ServeOptions,
   ServingListener,
-} from './types.ts'
+} from './http-types.ts'
+import { REQUEST_WINDOW_BYTES } from './limits.ts'
+import type { OpenBroker } from './nats/broker.ts'
+import { RequestClient, type RequestTarget } from './nats/request-client.ts'
+import { RequestServer } from './nats/request-server.ts'
+import { isWindow } from './requests/frames.ts'
+import { TcpClient, type TcpTarget } from './tcp/tcp-client.ts'
+import { TcpServer } from './tcp/tcp-server.ts'
+import { TcpCounts } from './tcp-counts.ts'
+import { TCP_LIMITS } from './tcp-limits.ts'
 
 export interface RequestPlaneOptions {
   readonly clock: Clock

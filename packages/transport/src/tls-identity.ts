@@ -2,7 +2,7 @@
 
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
-import type { TlsIdentity } from './types.ts'
+import type { TlsIdentity } from './http-types.ts'
 
 export interface IdentityFault {
   readonly of: 'certificate' | 'key'

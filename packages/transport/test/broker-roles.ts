@@ -2,7 +2,7 @@
 
 import type { Test } from 'tap'
 import { EndpointError, ListenError, type MessageTransport } from '../src/index.ts'
-import { bytes, Inbox, text } from './conformance.ts'
+import { bytes, Inbox, text } from './inbox.ts'
 
 export interface BrokerWorld {
   /** Roles of a process of its own. */

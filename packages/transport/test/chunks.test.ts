@@ -5,7 +5,7 @@ import { connect } from 'node:net'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, systemTransport } from '../src/index.ts'
-import { bounded } from './conformance.ts'
+import { bounded } from './inbox.ts'
 
 /** Everything that a connection gets until it is closed. */
 async function answerOf(t: Test, request: string, answer: (exchange: HttpExchange) => void): Promise<string> {

@@ -12,7 +12,7 @@ import {
   systemTransport,
 } from '../src/index.ts'
 import { StallWatch } from '../src/stall-watch.ts'
-import { bounded, bytes, callInto, Inbox, text } from './conformance.ts'
+import { bounded, bytes, callInto, Inbox, text } from './inbox.ts'
 import { type Link, overEach } from './links.ts'
 
 const BOUNDS = { bodySilenceMsMax: 60_000, readerStallMsMax: 120_000 }

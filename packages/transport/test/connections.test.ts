@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net'
 import { SimulatedClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type ConnectionRefusal, systemTransport } from '../src/index.ts'
-import { bounded, Inbox } from './conformance.ts'
+import { bounded, Inbox } from './inbox.ts'
 
 const REQUEST = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n'
 

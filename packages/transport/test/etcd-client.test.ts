@@ -7,7 +7,7 @@ import t from 'tap'
 import { EtcdClient, type EtcdClientOptions } from '../src/etcd/etcd-client.ts'
 import { EtcdPresence } from '../src/etcd/etcd-presence.ts'
 import { HttpCallError, StreamError } from '../src/index.ts'
-import { bytes } from './conformance.ts'
+import { bytes } from './inbox.ts'
 
 type Http = EtcdClientOptions['http']
 type Fields = Readonly<Record<string, unknown>>

@@ -8,7 +8,7 @@ import t, { type Test } from 'tap'
 import { EtcdClient } from '../src/etcd/etcd-client.ts'
 import { type OwnPresence, systemTransport, type Transport } from '../src/index.ts'
 import { EtcdServer, NO_ETCD_SERVER } from '../src/testing.ts'
-import { bytes, Inbox, text } from './conformance.ts'
+import { bytes, Inbox, text } from './inbox.ts'
 
 const SUBJECT = 'homing.workers.default'
 const PREFIX = `homing/${SUBJECT}/`

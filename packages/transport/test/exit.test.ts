@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import t from 'tap'
-import { bounded } from './conformance.ts'
+import { bounded } from './inbox.ts'
 
 const PROGRAM = new URL('./exit-process.ts', import.meta.url).pathname
 

@@ -5,7 +5,7 @@ import type { Socket } from 'node:net'
 import { SimulatedClock, systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, systemTransport } from '../src/index.ts'
-import { bounded, bytes, Inbox, text } from './conformance.ts'
+import { bounded, bytes, Inbox, text } from './inbox.ts'
 import { type Link, overEach } from './links.ts'
 
 const transport = systemTransport({ clock: systemClock, log: { warn() {} } })

@@ -7,7 +7,7 @@ import { systemClock } from '@homing/base'
 import t from 'tap'
 import * as zmq from 'zeromq'
 import { type Frames, systemTransport } from '../src/index.ts'
-import { bounded, bytes, Inbox, text } from './conformance.ts'
+import { bounded, bytes, Inbox, text } from './inbox.ts'
 
 const transport = systemTransport({ clock: systemClock, log: { warn() {} } })
 t.teardown(() => transport.close())

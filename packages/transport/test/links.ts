@@ -9,7 +9,7 @@ import { type ConnectionOptions, connect as connectTls } from 'node:tls'
 import type { Test } from 'tap'
 import type { TlsIdentity } from '../src/index.ts'
 import { NO_OPENSSL, selfSigned } from '../src/testing.ts'
-import { bounded } from './conformance.ts'
+import { bounded } from './inbox.ts'
 
 export interface Link {
   readonly name: 'TCP' | 'TLS'

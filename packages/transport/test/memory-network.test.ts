@@ -3,7 +3,7 @@
 import { SimulatedClock, seededRandom } from '@homing/base'
 import t from 'tap'
 import { MemoryNetwork } from '../src/index.ts'
-import { bytes, callInto, Inbox, text } from './conformance.ts'
+import { bytes, callInto, Inbox, text } from './inbox.ts'
 
 /** Lets everything happen that waits for no clock. */
 function settle(): Promise<void> {

@@ -15,7 +15,7 @@ import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
 import { hostedMessages } from '../src/zmq/client.ts'
 import { hostClient } from '../src/zmq/host.ts'
 import { type BrokerWorld, subscribeInto, testBrokerRoles } from './broker-roles.ts'
-import { bytes, Inbox } from './conformance.ts'
+import { bytes, Inbox } from './inbox.ts'
 
 const SERVER = '127.0.0.1:4222'
 /** More than the buffers of the system and what the broker holds back for one subscriber. */

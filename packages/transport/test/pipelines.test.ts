@@ -6,7 +6,7 @@ import { SimulatedClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, systemTransport } from '../src/index.ts'
 import { PIPELINED_REQUESTS_MAX } from '../src/limits.ts'
-import { bytes, Inbox } from './conformance.ts'
+import { bytes, Inbox } from './inbox.ts'
 
 const GET = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n'
 /** Some round trips of the event loop: real bytes move while simulated time stands. */

@@ -6,7 +6,7 @@ import { setImmediate } from 'node:timers/promises'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, type HttpRequest, systemTransport } from '../src/index.ts'
-import { bounded, bytes, callInto, type Delivered, Inbox, text } from './conformance.ts'
+import { bounded, bytes, callInto, type Delivered, Inbox, text } from './inbox.ts'
 
 const transport = systemTransport({ clock: systemClock, log: { warn() {} } })
 t.teardown(() => transport.close())

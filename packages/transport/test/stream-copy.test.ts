@@ -12,7 +12,7 @@ import { StreamError } from '../src/errors.ts'
 import { decodeFrames, decodePayload, encodeMessage, Parts, unpacked } from '../src/nats/payload.ts'
 import { StreamCopy, UNSTORED_MESSAGES_MAX } from '../src/nats/stream-copy.ts'
 import { type BrokerStreams, PACK_BYTES_MAX, STREAM_HEADER_BYTES } from '../src/nats/streams.ts'
-import { bytes, text } from './conformance.ts'
+import { bytes, text } from './inbox.ts'
 
 const RUNS = Number(process.env['HOMING_STREAM_RUNS'] ?? 50)
 

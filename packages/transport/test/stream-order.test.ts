@@ -11,7 +11,7 @@ import { encodeMessage, encodePack, Parts } from '../src/nats/payload.ts'
 import { StreamOrder } from '../src/nats/stream-order.ts'
 import { batchesOf, DISORDER_BATCHES_MAX, positionOf, purgeableBefore } from '../src/nats/stream-position.ts'
 import { PACK_MESSAGES_MAX, type StreamMessage, UNDER_WAY_MAX } from '../src/nats/streams.ts'
-import { bytes } from './conformance.ts'
+import { bytes } from './inbox.ts'
 
 const LIFE = 'a'.repeat(16)
 const RUNS = Number(process.env.HOMING_STREAM_RUNS ?? 300)

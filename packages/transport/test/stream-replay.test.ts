@@ -12,11 +12,11 @@ import {
 import t from 'tap'
 import { BrokerCounts } from '../src/broker-counts.ts'
 import { StreamError } from '../src/errors.ts'
+import type { Frames } from '../src/message-types.ts'
 import { encodeMessage } from '../src/nats/payload.ts'
 import { StreamReplay } from '../src/nats/stream-replay.ts'
 import type { BrokerStreams } from '../src/nats/streams.ts'
-import type { Frames } from '../src/types.ts'
-import { bytes } from './conformance.ts'
+import { bytes } from './inbox.ts'
 
 const LIFE = 'a'.repeat(16)
 const payloadOf = (sequence: number): Uint8Array => bytes(`batch ${sequence}`)

@@ -12,7 +12,7 @@ import { brokerMessages } from '../src/nats/messages.ts'
 import { withinMs } from '../src/nats/stream-errors.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
-import { bytes, Inbox, text } from './conformance.ts'
+import { bytes, Inbox, text } from './inbox.ts'
 
 const STREAM: StreamOptions = { namespace: 'fleet', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
 const NAME = 'homing-kv-fleet'

@@ -20,7 +20,7 @@ import { streamSubject } from '../src/nats/streams.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { SystemStreams } from '../src/nats/system-streams.ts'
 import { NatsServer, type NatsServerOptions, NO_NATS_SERVER } from '../src/testing.ts'
-import { text } from './conformance.ts'
+import { text } from './inbox.ts'
 
 const STREAM: StreamOptions = { namespace: 'fleet', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
 const NAME = 'homing-kv-fleet'

@@ -25,7 +25,7 @@ import type { BrokerLink } from '../src/nats/broker.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
-import { bytes, Inbox } from './conformance.ts'
+import { bytes, Inbox } from './inbox.ts'
 
 const STREAM: StreamOptions = { namespace: 'fleet', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
 const NAME = 'homing-kv-fleet'

@@ -4,7 +4,7 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
 import t from 'tap'
 import { systemTransport } from '../src/index.ts'
-import { bounded, Inbox } from './conformance.ts'
+import { bounded, Inbox } from './inbox.ts'
 
 const FIXTURE = new URL('./busy-thread.ts', import.meta.url)
 

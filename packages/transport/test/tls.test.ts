@@ -9,7 +9,7 @@ import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { expiryMsOf, faultOfIdentity, systemTransport, type TlsIdentity } from '../src/index.ts'
 import { NO_OPENSSL, selfSigned } from '../src/testing.ts'
-import { bounded } from './conformance.ts'
+import { bounded } from './inbox.ts'
 
 const skip = NO_OPENSSL
 

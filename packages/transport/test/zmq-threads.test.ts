@@ -8,7 +8,7 @@ import { freePorts } from '../src/free-ports.ts'
 import { hostedClientCount, installZmqHost } from '../src/zmq/host.ts'
 import { zmqSocketCount } from '../src/zmq/library.ts'
 import { zmqMessages } from '../src/zmq/messages.ts'
-import { bounded, Inbox } from './conformance.ts'
+import { bounded, Inbox } from './inbox.ts'
 
 const KILLS = 20
 const FIXTURE = new URL('./event-thread.ts', import.meta.url)

@@ -2,9 +2,11 @@
  * Driver: a torture run of an actor system on real threads, and its checks.
  *
  * Nodes exchange numbered messages of two kinds, ask, watch and spawn, while threads are killed in every
- * way, one death or more a cycle. The board records what happened. At *quiet points* no thread dies and no
- * message is sent: then every message has arrived, or is missing for a reason that the runtime states
- * (losses.ts).
+ * way (chaos.ts), one death or more a cycle. The board records what happened. At *quiet points* no thread
+ * dies and no message is sent: then every message has arrived, or is missing for a reason that the runtime
+ * states (losses.ts).
+ *
+ * Owns   the system, its nodes, watchers and nurseries, the violations, and the memory at the quiet points.
  */
 
 import { getActiveResourcesInfo } from 'node:process'
@@ -29,7 +31,8 @@ import {
   watcher,
 } from './actors.ts'
 import { Asks } from './asks.ts'
-import { Board, COUNT, DRIVER, MAIN_INDEX, WATCHES_MAX } from './board.ts'
+import { Board, COUNT, DRIVER, MAIN_INDEX } from './board.ts'
+import { Chaos, count } from './chaos.ts'
 import { CheckedFaults } from './checked-faults.ts'
 import { Losses, type Reason } from './losses.ts'
 import { ALIVE_MS_MAX, ANSWER_MS_MAX, bounded, LATE_MS_MAX, PUMP_MS, pause, QUIET_MS_MAX } from './waits.ts'
@@ -113,14 +116,12 @@ class Run {
   readonly #losses: Losses
   readonly #asks: Asks
   #checked!: CheckedFaults
+  #chaos!: Chaos
   #stuckAsks = 0
-  readonly #faults: Record<string, number> = {}
   readonly #failoversMs: number[] = []
   readonly #memory: [number, number, number, number][] = []
-  #cycles = 0
   #isPaused = false
   #isOver = false
-  #watchCount = 1
 
   constructor(options: TortureOptions) {
     this.#options = options
@@ -149,16 +150,32 @@ class Run {
       asks: this.#asks,
       violate: what => this.#violate(what),
     })
+    this.#chaos = new Chaos({
+      board: this.#board,
+      system: this.#system,
+      random: this.#random,
+      threads,
+      faultsPerCycle: this.#options.faultsPerCycle,
+      nodes: this.#nodes,
+      watchers: this.#watchers,
+      nurseries: this.#nurseries,
+      losses: this.#losses,
+      checked: this.#checked,
+      order: (from, target, count, isDying) => this.#order(from, target, count, isDying),
+      until: (condition, limitMs, what) => this.#until(condition, limitMs, what),
+      violate: what => this.#violate(what),
+    })
     const startMs = performance.now()
     this.#spawnAll()
     const load = [this.#pump(), ...Array.from({ length: ASKERS }, () => this.#asker())]
     await this.#quiet()
     const handlesFirst = handles()
     let nextQuiet = quietEvery
-    const isTimeLeft = (): boolean => performance.now() - startMs < limitMs || this.#cycles < cyclesMin
-    while (this.#cycles < cycles && isTimeLeft() && this.#violations.length < 20) {
-      await this.#cycle()
-      if (this.#cycles < nextQuiet) continue
+    const isTimeLeft = (): boolean => performance.now() - startMs < limitMs || this.#chaos.cycles < cyclesMin
+    while (this.#chaos.cycles < cycles && isTimeLeft() && this.#violations.length < 20) {
+      await this.#chaos.cycle()
+      this.#takeLosses(false)
+      if (this.#chaos.cycles < nextQuiet) continue
       nextQuiet += quietEvery
       await this.#quiet()
       onProgress?.(this.#progress(startMs))
@@ -166,7 +183,7 @@ class Run {
     await this.#quiet()
     this.#isPaused = true
     await this.#checked.settled()
-    await this.#clearNurseries()
+    await this.#chaos.clearNurseries()
     this.#isOver = true
     await Promise.all(load)
     const seconds = (performance.now() - startMs) / 1000
@@ -208,7 +225,8 @@ class Run {
   }
 
   #violate(what: string): void {
-    if (this.#violations.length < 100) this.#violations.push(`after ${this.#cycles} cycles: ${what}`)
+    if (this.#violations.length < 100)
+      this.#violations.push(`after ${this.#chaos?.cycles ?? 0} cycles: ${what}`)
   }
 
   // ── Load ─────────────────────────────────────────────────────────────────────────────────────
@@ -277,222 +295,6 @@ class Run {
     }
   }
 
-  // ── Chaos ────────────────────────────────────────────────────────────────────────────────────
-
-  async #cycle(): Promise<void> {
-    const random = this.#random
-    while (random.next() < this.#options.faultsPerCycle / (this.#options.faultsPerCycle + 1)) this.#fault()
-    await pause(random.below(12))
-    const thread = 1 + random.below(this.#options.threads)
-    await this.#death(thread, random.below(11))
-    this.#takeLosses(false)
-  }
-
-  /** Brings a thread to its end, and awaits that its next life handles messages. */
-  async #death(thread: number, way: number): Promise<void> {
-    const board = this.#board
-    const name = `p-${thread - 1}`
-    const lives = board.lives(thread)
-    const on = this.#nodesOn(thread)
-    const index = on[this.#random.below(on.length)]!
-    const ref = this.#nodes[index]!
-    const other = 1 + ((thread + this.#random.below(this.#options.threads - 1)) % this.#options.threads)
-    const awaited: [number, number][] = [[thread, lives]]
-    this.#cycles++
-    this.#losses.note(`${name} life ${lives} way ${way}`)
-    switch (way) {
-      case 0:
-      case 1:
-        count(this.#faults, 'killThread')
-        this.#kill(thread)
-        break
-      case 2:
-        count(this.#faults, 'exit')
-        await this.#tellDeath(thread, () => ref.tell({ type: 'exit' }))
-        break
-      case 3:
-        count(this.#faults, 'exit after a burst')
-        await this.#tellDeath(thread, () =>
-          this.#order(index, this.#random.below(this.#nodes.length), 30, true),
-        )
-        break
-      case 4:
-        count(this.#faults, 'throw outside')
-        await this.#tellDeath(thread, () => ref.tell({ type: 'throwOutside' }))
-        break
-      case 5:
-        count(this.#faults, 'reject outside')
-        await this.#tellDeath(thread, () => ref.tell({ type: 'rejectOutside' }))
-        break
-      case 6: {
-        count(this.#faults, 'kill while it starts')
-        this.#losses.killedStart(thread, lives + 1)
-        this.#kill(thread)
-        const waitMs = this.#random.below(60)
-        await pause(waitMs)
-        this.#kill(thread)
-        break
-      }
-      case 7:
-        count(this.#faults, 'two at once')
-        if (other !== thread) awaited.push([other, board.lives(other)])
-        this.#kill(thread)
-        if (other !== thread) {
-          if (this.#random.below(2) === 0) await pause(this.#random.below(4))
-          this.#kill(other)
-          this.#cycles++
-        }
-        break
-      case 8:
-        count(this.#faults, 'kill while it spins')
-        ref.tell({ type: 'spin', ms: 5000, life: lives })
-        await pause(5 + this.#random.below(10))
-        this.#kill(thread)
-        break
-      case 9:
-        count(this.#faults, 'kill while it waits natively')
-        ref.tell({ type: 'wait', ms: 5000, life: lives })
-        await pause(5 + this.#random.below(10))
-        this.#kill(thread)
-        break
-      default: {
-        count(this.#faults, 'kill while its links are full')
-        ref.tell({ type: 'wait', ms: 5000, life: lives })
-        await pause(5)
-        for (const from of this.#nodes.keys()) {
-          if (this.#board.threadOf(from) === thread) continue
-          this.#nodes[from]!.tell({ type: 'flood', to: ref, target: index, count: 3000, isDying: false })
-        }
-        sendNumbered(board, DRIVER, 0, ref, index, this.#random.below(4) === 0 ? 25_000 : 3000)
-        await pause(10)
-        this.#kill(thread)
-        if (other !== thread && this.#random.below(3) === 0) {
-          awaited.push([other, board.lives(other)])
-          this.#kill(other)
-          this.#cycles++
-        }
-      }
-    }
-    for (const [each, before] of awaited) {
-      await this.#until(
-        () => board.handledInLife(each) > before,
-        ALIVE_MS_MAX,
-        () =>
-          `thread p-${each - 1} handles messages again after ${Object.keys(this.#faults).at(-1)} of ${name}, life ${board.lives(each)}, last that handled ${board.handledInLife(each)}, before ${before}`,
-      )
-    }
-  }
-
-  #kill(thread: number): void {
-    this.#board.dies(thread)
-    void this.#system.killThread(`p-${thread - 1}`).catch((error: unknown) => this.#violate(String(error)))
-  }
-
-  /** Tells an actor to end its thread; again, when the order was lost with another death. */
-  async #tellDeath(thread: number, tell: () => void): Promise<void> {
-    const before = this.#board.deaths(thread)
-    for (let attempt = 0; attempt < 3; attempt++) {
-      tell()
-      const limitMs = performance.now() + ANSWER_MS_MAX
-      while (performance.now() < limitMs) {
-        if (this.#board.deaths(thread) > before) return
-        await pause(1)
-      }
-    }
-    this.#violate(`thread p-${thread - 1} was told to end and did not`)
-  }
-
-  /** A fault that ends no thread. */
-  #fault(): void {
-    const random = this.#random
-    const index = random.below(this.#nodes.length)
-    const ref = this.#nodes[index]!
-    const isMain = index === 0
-    switch (random.below(isMain ? 6 : 10)) {
-      case 0:
-        count(this.#faults, 'throw in an arm')
-        ref.tell({ type: 'throw' })
-        break
-      case 1:
-        count(this.#faults, 'timer storm')
-        this.#checked.storm(index)
-        break
-      case 2:
-        count(this.#faults, 'poison')
-        this.#checked.poison()
-        break
-      case 3:
-        count(this.#faults, 'overflow')
-        this.#checked.overflow()
-        break
-      case 4:
-      case 5:
-        this.#spawnMayfly()
-        break
-      case 6:
-        count(this.#faults, 'spin')
-        ref.tell({ type: 'spin', ms: 5 + random.below(60) })
-        break
-      case 7:
-        count(this.#faults, 'wait natively')
-        ref.tell({ type: 'wait', ms: 5 + random.below(60) })
-        break
-      case 8:
-        if (random.below(4) > 0) break
-        count(this.#faults, 'system call')
-        ref.tell({ type: 'exec', ms: 5 + random.below(60) })
-        break
-      default:
-        count(this.#faults, 'flood')
-        this.#nodes[random.below(this.#nodes.length)]!.tell({
-          type: 'flood',
-          to: ref,
-          target: index,
-          count: 2000,
-          isDying: false,
-        })
-    }
-  }
-
-  #spawnMayfly(): void {
-    const random = this.#random
-    const watchers = this.#watchers.filter(() => random.below(2) === 0)
-    if (this.#watchCount + watchers.length >= WATCHES_MAX) return
-    count(this.#faults, 'mayfly')
-    const id = this.#watchCount
-    this.#watchCount += watchers.length
-    const { threads } = this.#options
-    const where = random.below(60)
-    const thread: ThreadPlacement =
-      where === 0
-        ? 'dedicated'
-        : where < 15
-          ? { pool: 'p', key: id }
-          : where < 25
-            ? 'here'
-            : where < 30
-              ? 'main'
-              : `p-${where % threads}`
-    this.#nurseries[random.below(this.#nurseries.length)]!.tell({
-      type: 'spawn',
-      id,
-      thread,
-      isRestarted: random.below(3) === 0,
-      watchers,
-      end: (['stop', 'fail', 'stay'] as const)[random.below(3)]!,
-    })
-  }
-
-  async #clearNurseries(): Promise<void> {
-    for (const ref of this.#nurseries) ref.tell({ type: 'clear' })
-    // Spawns and stops may still be on their way; an actor abandons what does not stop in 5 s.
-    await this.#until(
-      () => this.#board.openWatches(this.#watchCount).length === 0,
-      QUIET_MS_MAX,
-      () => `watches fire; these do not: ${this.#board.openWatches(this.#watchCount).slice(0, 10).join()}`,
-    )
-  }
-
   /**
    * The figures once everything told to end has ended, including the runtimes' own asks, such as the one for
    * the end of a thread.
@@ -559,7 +361,7 @@ class Run {
     }
     this.#options.collect?.()
     const { rss, heapUsed, external } = process.memoryUsage()
-    this.#memory.push([this.#cycles, rss, heapUsed, external])
+    this.#memory.push([this.#chaos.cycles, rss, heapUsed, external])
     this.#isPaused = false
   }
 
@@ -629,7 +431,7 @@ class Run {
     const { lost, windowMax } = this.#losses
     const { window, mailbox, sender, local, both } = lost
     return [
-      `${this.#cycles} deaths in ${seconds.toFixed(0)} s (${(this.#cycles / seconds).toFixed(1)}/s)`,
+      `${this.#chaos.cycles} deaths in ${seconds.toFixed(0)} s (${(this.#chaos.cycles / seconds).toFixed(1)}/s)`,
       `${this.#totals().sent} messages`,
       `lost ${window} in the window (at most ${windowMax}), ${mailbox} mailbox, ${sender} sender, ${local} local, ${both} both`,
       `RSS ${(rss / 2 ** 20).toFixed(0)} MiB`,
@@ -661,7 +463,7 @@ class Run {
       this.#violate(`an ask settled ${Math.round(this.#asks.lateMsMax)} ms late`)
     return {
       seed,
-      cycles: this.#cycles,
+      cycles: this.#chaos.cycles,
       seconds,
       ...this.#totals(),
       lost: this.#losses.lost,
@@ -673,7 +475,7 @@ class Run {
       disorders: this.#board.count(COUNT.disorders),
       beyondWindow: this.#losses.beyondWindow,
       watches: this.#board.count(COUNT.watches),
-      faults: this.#faults,
+      faults: this.#chaos.faults,
       threadRestarts,
       failoversMs: this.#failoversMs,
       memory: this.#memory,
@@ -682,14 +484,6 @@ class Run {
       violations: this.#violations,
     }
   }
-
-  #nodesOn(thread: number): number[] {
-    return [...this.#nodes.keys()].filter(index => this.#board.threadOf(index) === thread)
-  }
-}
-
-function count(counts: Record<string, number>, name: string): void {
-  counts[name] = (counts[name] ?? 0) + 1
 }
 
 /** What keeps the event loop of main busy, by kind. */

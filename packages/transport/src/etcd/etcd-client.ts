@@ -12,7 +12,7 @@
 
 import { Buffer } from 'node:buffer'
 import { HttpCallError, StreamError } from '../errors.ts'
-import type { HttpTransport } from '../types.ts'
+import type { HttpTransport } from '../http-types.ts'
 import {
   type EtcdAnswer,
   type EtcdKeyValue,

@@ -21,7 +21,7 @@ import { callFor, callOwner } from '../callback.ts'
 import { StreamError } from '../errors.ts'
 import { BEAT_MS, SILENCE_MS } from '../nats/lives.ts'
 import { CARD_BYTES_MAX, PRESENT_MAX } from '../nats/presence.ts'
-import type { AbsenceReason, OwnPresence, PresenceHandler } from '../types.ts'
+import type { AbsenceReason, OwnPresence, PresenceHandler } from '../presence-types.ts'
 import type { EtcdClient } from './etcd-client.ts'
 
 const LIST_MS = 10_000

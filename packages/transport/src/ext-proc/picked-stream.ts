@@ -27,16 +27,8 @@
 import type { Clock } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import { ClientGoneError, HttpCallError, MalformedHttpError } from '../errors.ts'
-import type {
-  BodyRoom,
-  ClientGoneReason,
-  ExtProcCounts,
-  HttpCall,
-  HttpHeaders,
-  HttpResponseHandler,
-  PickedExchange,
-  PickedRequest,
-} from '../types.ts'
+import type { ExtProcCounts, PickedExchange, PickedRequest } from '../ext-proc-types.ts'
+import type { BodyRoom, ClientGoneReason, HttpCall, HttpHeaders, HttpResponseHandler } from '../http-types.ts'
 import type { Endpoints } from './endpoints.ts'
 import { RequestBody } from './request-body.ts'
 import {

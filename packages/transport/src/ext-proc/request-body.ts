@@ -7,7 +7,7 @@
 
 import type { Clock, Timer } from '@homing/base'
 import { BodyTimeoutError, BodyTooLargeError, MalformedHttpError } from '../errors.ts'
-import type { BodyRoom } from '../types.ts'
+import type { BodyRoom } from '../http-types.ts'
 
 /** Windows of HTTP/2 let a few of Envoy's pieces through before the reader is told of the request. */
 const EARLY_BYTES_MAX = 4 * 2 ** 20

@@ -6,7 +6,7 @@
  */
 
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
-import type { TlsIdentity } from '../types.ts'
+import type { TlsIdentity } from '../http-types.ts'
 
 const HOUR_MS = 3_600_000
 const VALID_MS = 10 * 365 * 24 * HOUR_MS

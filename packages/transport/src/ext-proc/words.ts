@@ -13,7 +13,7 @@
  */
 
 import { CONNECTION_HEADERS } from '../connection-headers.ts'
-import type { HttpHeaders } from '../types.ts'
+import type { HttpHeaders } from '../http-types.ts'
 import type {
   CommonResponse,
   HeaderList,

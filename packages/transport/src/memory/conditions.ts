@@ -1,7 +1,8 @@
 /** Conditions of a network in memory: its clock, its latency, and its faults. */
 
 import type { Clock } from '@homing/base'
-import type { Frames, HttpRequest } from '../types.ts'
+import type { HttpRequest } from '../http-types.ts'
+import type { Frames } from '../message-types.ts'
 
 /**
  * `no-socket`: the caller's machine has none left. `full`: the connection has as many calls as it takes.

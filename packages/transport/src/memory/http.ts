@@ -3,6 +3,7 @@
 import type { Clock } from '@homing/base'
 import { atOrigin } from '../base-url.ts'
 import { callOwner } from '../callback.ts'
+import type { Closable } from '../closable.ts'
 import {
   BodyTimeoutError,
   BodyTooLargeError,
@@ -12,13 +13,9 @@ import {
   ListenError,
 } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
-import { collectReply } from '../reply.ts'
-import type { RequestPlane } from '../request-plane.ts'
-import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,
   ClientGoneReason,
-  Closable,
   HttpAccess,
   HttpCall,
   HttpExchange,
@@ -28,7 +25,10 @@ import type {
   HttpResponseHandler,
   HttpTransport,
   ListenOptions,
-} from '../types.ts'
+} from '../http-types.ts'
+import { collectReply } from '../reply.ts'
+import type { RequestPlane } from '../request-plane.ts'
+import { StallWatch } from '../stall-watch.ts'
 import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
 import { findBound, placeOf } from './place.ts'

@@ -1,9 +1,10 @@
 /** The ZeroMQ roles on a network in memory. */
 
 import { callOwner } from '../callback.ts'
+import type { Closable } from '../closable.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
-import type { Closable, Dealer, Frames, Publisher, RouterSocket, SocketRoles } from '../types.ts'
+import type { Dealer, Frames, Publisher, RouterSocket, SocketRoles } from '../message-types.ts'
 import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
 import { findBound, placeOf } from './place.ts'

@@ -12,6 +12,7 @@
 
 import type { Clock } from '@homing/base'
 import { StreamError } from '../errors.ts'
+import type { StreamOptions } from '../message-types.ts'
 import { ANSWER_MS_MAX } from '../nats/stream-errors.ts'
 import {
   type BrokerStreams,
@@ -24,7 +25,6 @@ import {
   UNTAKEN_MAX,
 } from '../nats/streams.ts'
 import type { BrokerSnapshots } from '../stream-store.ts'
-import type { StreamOptions } from '../types.ts'
 import type { MessageFate } from './conditions.ts'
 import { MemoryBeside, MemorySnapshots, type SnapshotLink } from './snapshots.ts'
 

@@ -5,7 +5,7 @@
 
 import type { Timer } from '@homing/base'
 import { callFor, callOwner } from '../callback.ts'
-import type { Dealer, Frames } from '../types.ts'
+import type { Dealer, Frames } from '../message-types.ts'
 import type { BrokerLink } from './broker.ts'
 import { decodeFrames, decodePayload, encodeMessage, NO_LIFE, Parts } from './payload.ts'
 import { type Environment, Place, type Released } from './place.ts'

@@ -2,8 +2,8 @@
 
 import type { Clock } from '@homing/base'
 import { StreamError } from '../errors.ts'
+import type { StreamOptions } from '../message-types.ts'
 import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot, StreamStore } from '../stream-store.ts'
-import type { StreamOptions } from '../types.ts'
 import type { BrokerLink, OpenBroker } from './broker.ts'
 import { streamName } from './streams.ts'
 

@@ -19,10 +19,10 @@
 
 import type { Timer } from '@homing/base'
 import { callFor, callOwner } from '../callback.ts'
+import type { Closable } from '../closable.ts'
 import { formatEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import type {
   BindOptions,
-  Closable,
   Dealer,
   DialOptions,
   Frames,
@@ -34,7 +34,7 @@ import type {
   SubscribeOptions,
   SubscriberHandler,
   Subscription,
-} from '../types.ts'
+} from '../message-types.ts'
 import type { BrokerLink } from './broker.ts'
 import { BrokerDealer } from './broker-dealer.ts'
 import { BEAT_MS, Lives } from './lives.ts'

@@ -1,8 +1,8 @@
 /** Where a role behind a broker is: its subject, and its part in the connection. */
 
 import type { Clock } from '@homing/base'
+import type { Closable } from '../closable.ts'
 import { formatEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
-import type { Closable } from '../types.ts'
 import type { Broker, BrokerLink, OpenBroker } from './broker.ts'
 import type { OwnLives } from './own-lives.ts'
 

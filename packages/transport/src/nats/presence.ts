@@ -11,7 +11,8 @@
 
 import type { Clock, Timer } from '@homing/base'
 import { callFor, callOwner } from '../callback.ts'
-import type { AbsenceReason, Closable, OwnPresence, PresenceHandler } from '../types.ts'
+import type { Closable } from '../closable.ts'
+import type { AbsenceReason, OwnPresence, PresenceHandler } from '../presence-types.ts'
 import type { BrokerLink } from './broker.ts'
 import { BEAT_MS, SILENCE_MS } from './lives.ts'
 import { decodeFrames, decodePayload, encodeMessage, encodeWord, KIND, type Sender } from './payload.ts'

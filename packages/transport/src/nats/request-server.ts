@@ -13,10 +13,10 @@
 
 import type { Clock, Timer } from '@homing/base'
 import { callFor } from '../callback.ts'
+import type { ServedExchange, ServeOptions, ServingListener } from '../http-types.ts'
 import { RequestExchange } from '../requests/exchange.ts'
 import { FRAME, type OpenWord, openOf, SILENCE_LOOKS } from '../requests/frames.ts'
 import { fullRefusal, headRefusal, refuse } from '../requests/refuse.ts'
-import type { ServedExchange, ServeOptions, ServingListener } from '../types.ts'
 import type { Broker, BrokerLink } from './broker.ts'
 import { BEAT_MS } from './lives.ts'
 import {

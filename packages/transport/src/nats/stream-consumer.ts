@@ -11,7 +11,7 @@
 import type { Clock, Timer } from '@homing/base'
 import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
-import type { StreamOptions } from '../types.ts'
+import type { StreamOptions } from '../message-types.ts'
 import { unpacked } from './payload.ts'
 import type { BrokerStreams, StreamMessage } from './streams.ts'
 import { STREAM_RETRY_MS_MAX, STREAM_RETRY_MS_MIN, streamName, streamSubject } from './streams.ts'

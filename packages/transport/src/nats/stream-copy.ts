@@ -28,7 +28,7 @@
 import type { Clock, Timer } from '@homing/base'
 import type { BrokerCounts } from '../broker-counts.ts'
 import type { StreamError } from '../errors.ts'
-import type { StreamOptions } from '../types.ts'
+import type { StreamOptions } from '../message-types.ts'
 import {
   encodePack,
   PACK_HEAD_BYTES,

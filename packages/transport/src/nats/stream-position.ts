@@ -7,7 +7,7 @@
  */
 
 import { parseReplayReply } from '@homing/protocol'
-import type { Frames } from '../types.ts'
+import type { Frames } from '../message-types.ts'
 import { decodeFrames, decodePayload, KIND, Parts, type Payload, unpacked } from './payload.ts'
 import { type BrokerStreams, PACK_MESSAGES_MAX, type StreamMessage, UNDER_WAY_MAX } from './streams.ts'
 

@@ -6,8 +6,8 @@
  *   homing-kv.NAMESPACE.SUBJECT    in it, what the publisher of SUBJECT publishes (payload.ts)
  */
 
+import type { StreamOptions } from '../message-types.ts'
 import type { BrokerSnapshots } from '../stream-store.ts'
-import type { StreamOptions } from '../types.ts'
 
 export interface StreamMessage {
   /** In the stream, from 1; grows, with holes where other subjects are. */

@@ -3,8 +3,8 @@
 import { systemRandom } from '@homing/base'
 import type * as nats from 'nats'
 import { StreamError } from '../errors.ts'
+import type { StreamOptions } from '../message-types.ts'
 import type { BrokerSnapshots } from '../stream-store.ts'
-import type { StreamOptions } from '../types.ts'
 import { ANSWER_MS_MAX, asStreamError, streamErrorOf } from './stream-errors.ts'
 import {
   type BrokerStreams,

@@ -1,7 +1,7 @@
 /** Request body, as its server gets it in pieces. */
 
 import { BodyTimeoutError, BodyTooLargeError, MalformedHttpError } from '../errors.ts'
-import type { BodyRoom } from '../types.ts'
+import type { BodyRoom } from '../http-types.ts'
 import { PIECE_BYTES } from './frames.ts'
 import { KeptPieces } from './kept-pieces.ts'
 

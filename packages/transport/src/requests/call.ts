@@ -16,7 +16,7 @@ import { announcedBytes, faultOfAnswerHead } from '../answer-head.ts'
 import type { CallCounts } from '../call-counts.ts'
 import { callFor, callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
-import type { HttpCall, HttpEnd, HttpRequest, HttpResponseHandler } from '../types.ts'
+import type { HttpCall, HttpEnd, HttpRequest, HttpResponseHandler } from '../http-types.ts'
 import { FRAME, type FrameKind, type FrameSink, headersOf, isWindow, PIECE_BYTES } from './frames.ts'
 import { PieceSender } from './piece-sender.ts'
 

@@ -8,7 +8,7 @@
 import { faultOfAnswerHead } from '../answer-head.ts'
 import { callOwner } from '../callback.ts'
 import { ClientGoneError, MalformedHttpError } from '../errors.ts'
-import type { BodyRoom, ClientGoneReason, HttpEnd, HttpHeaders, ServedExchange } from '../types.ts'
+import type { BodyRoom, ClientGoneReason, HttpEnd, HttpHeaders, ServedExchange } from '../http-types.ts'
 import { RequestBody } from './body.ts'
 import { FRAME, type FrameKind, type FrameSink, type OpenWord } from './frames.ts'
 import { PieceSender } from './piece-sender.ts'

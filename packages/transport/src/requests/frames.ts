@@ -22,8 +22,8 @@
  * many calls (tcp/tcp-wire.ts).
  */
 
+import type { HttpHeaders } from '../http-types.ts'
 import { REQUEST_WINDOW_BYTES } from '../limits.ts'
-import type { HttpHeaders } from '../types.ts'
 
 /** What a piece takes of the credit beside its bytes. */
 export const PIECE_BYTES = 64

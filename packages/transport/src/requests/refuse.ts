@@ -1,8 +1,8 @@
 /** Answers to requests that a server does not take: it has no place for them, or their head is too large. */
 
 import { HeadersTooLargeError } from '../errors.ts'
+import type { HttpHeaders, ServedExchange } from '../http-types.ts'
 import { HEADER_BYTES_MAX } from '../limits.ts'
-import type { HttpHeaders, ServedExchange } from '../types.ts'
 import { FRAME, type FrameSink, headBytesOf, type OpenWord } from './frames.ts'
 
 export interface Refusal {

@@ -28,8 +28,8 @@ import {
   type HttpRequestError,
   MalformedHttpError,
 } from '../errors.ts'
+import type { HttpErrorAnswer } from '../http-types.ts'
 import { PIPELINED_REQUESTS_MAX } from '../limits.ts'
-import type { HttpErrorAnswer } from '../types.ts'
 import { nodeHttp } from './libraries.ts'
 
 /** An exchange as its connection sees it. */

@@ -23,7 +23,7 @@ import type {
   HttpRequest,
   HttpResponseHandler,
   PeerTls,
-} from '../types.ts'
+} from '../http-types.ts'
 import { InterimAnswers } from './interim-answers.ts'
 import { loadUndici } from './libraries.ts'
 import { TlsPeers } from './tls-peers.ts'

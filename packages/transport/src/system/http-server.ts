@@ -25,8 +25,6 @@ import {
   PipelinedError,
 } from '../errors.ts'
 import { giveUpBytes } from '../give-up-bytes.ts'
-import { BODY_BYTES_PER_SECOND, BODY_PAUSES_MAX, HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
-import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,
   ClientGoneReason,
@@ -36,7 +34,9 @@ import type {
   HttpHeaders,
   HttpListener,
   ListenOptions,
-} from '../types.ts'
+} from '../http-types.ts'
+import { BODY_BYTES_PER_SECOND, BODY_PAUSES_MAX, HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
+import { StallWatch } from '../stall-watch.ts'
 import { chunkOf, LAST_CHUNK } from './chunks.ts'
 import { Connection, type OpenExchange } from './connection.ts'
 import { nodeHttp } from './libraries.ts'

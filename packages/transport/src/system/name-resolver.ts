@@ -7,7 +7,7 @@
 
 import { NODATA, NOTFOUND, promises } from 'node:dns'
 import { NameError } from '../errors.ts'
-import type { NameAddress, NameResolver } from '../types.ts'
+import type { NameAddress, NameResolver } from '../name-types.ts'
 
 const QUESTION_MS_MAX = 2000
 const QUESTION_TRIES = 2

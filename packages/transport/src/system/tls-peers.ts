@@ -7,7 +7,7 @@
 
 import type { buildConnector } from 'undici'
 import { believedCertificates } from '../certificates.ts'
-import type { PeerTls } from '../types.ts'
+import type { PeerTls } from '../http-types.ts'
 import { loadUndici } from './libraries.ts'
 
 interface Peer {

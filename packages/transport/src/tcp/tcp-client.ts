@@ -16,11 +16,11 @@
 import { connect, type Socket } from 'node:net'
 import { type Clock, isLocalFault, type Timer } from '@homing/base'
 import type { HttpCallFailure } from '../errors.ts'
+import type { HttpCall, HttpRequest, HttpResponseHandler } from '../http-types.ts'
 import { type CallCarrier, RequestCall } from '../requests/call.ts'
 import type { FrameKind } from '../requests/frames.ts'
 import type { TcpCounts, TcpEnd } from '../tcp-counts.ts'
 import type { TcpLimits } from '../tcp-limits.ts'
-import type { HttpCall, HttpRequest, HttpResponseHandler } from '../types.ts'
 import { TcpLink } from './tcp-link.ts'
 import { LINK, type TcpFrame, type TcpHello } from './tcp-wire.ts'
 

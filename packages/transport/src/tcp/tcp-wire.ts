@@ -28,8 +28,8 @@ import {
   MessagePackWriter,
   WrongTypeError,
 } from '@homing/protocol'
+import type { HttpHeaders } from '../http-types.ts'
 import { FRAME, type FrameKind } from '../requests/frames.ts'
-import type { HttpHeaders } from '../types.ts'
 
 export const TCP_PROTOCOL = 'homing-requests'
 export const TCP_VERSION = 1

@@ -6,7 +6,7 @@
  * Cost: each frame is copied once, into the buffer; the reader gets views of it.
  */
 
-import type { EventPath, Offered } from '../types.ts'
+import type { EventPath, Offered } from '../message-types.ts'
 
 export type Op = (typeof OP)[keyof typeof OP]
 

@@ -14,11 +14,11 @@
 
 import { MessageChannel, type MessagePort, postMessageToThread, threadId } from 'node:worker_threads'
 import { callFor, callOwner, callSubscriber } from '../callback.ts'
+import type { Closable } from '../closable.ts'
 import { parseEndpoint } from '../endpoint.ts'
 import { EndpointError, ListenError, SocketHostError } from '../errors.ts'
 import type {
   BindOptions,
-  Closable,
   Dealer,
   DialOptions,
   Frames,
@@ -29,7 +29,7 @@ import type {
   SubscribeOptions,
   SubscriberHandler,
   Subscription,
-} from '../types.ts'
+} from '../message-types.ts'
 import { OFFERED, OP, type Op, PATHS } from './batch.ts'
 import { fatal, type ZmqEnvironment } from './library.ts'
 import { Link } from './link.ts'

@@ -17,7 +17,7 @@
 import type { MessagePort } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
 import { faulted } from '../callback.ts'
-import type { BindOptions, Offered, Publisher, RouterSocket } from '../types.ts'
+import type { BindOptions, Offered, Publisher, RouterSocket } from '../message-types.ts'
 import { OFFERED, OP, type Op, PATHS } from './batch.ts'
 import { fatal } from './library.ts'
 import { Link } from './link.ts'

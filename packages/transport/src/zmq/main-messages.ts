@@ -1,10 +1,10 @@
 /** The roles on the main thread: each endpoint by the library that its scheme names. */
 
 import { isBrokerEndpoint } from '../endpoint.ts'
+import type { MessageTransport } from '../message-types.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
 import { systemBrokers } from '../nats/system-broker.ts'
-import type { MessageTransport } from '../types.ts'
 import type { ZmqEnvironment } from './library.ts'
 import { type ZmqMessages, zmqMessages } from './messages.ts'
 

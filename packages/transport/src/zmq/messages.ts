@@ -2,18 +2,18 @@
 
 import type * as zeromq from 'zeromq'
 import { callFor, faulted } from '../callback.ts'
+import type { Closable } from '../closable.ts'
 import { parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 import type {
   BindOptions,
-  Closable,
   Dealer,
   DialOptions,
   Frames,
   Publisher,
   RouterSocket,
   SocketRoles,
-} from '../types.ts'
+} from '../message-types.ts'
 import { ZmqConnector } from './connector.ts'
 import {
   bindSocket,

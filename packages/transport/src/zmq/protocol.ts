@@ -6,7 +6,7 @@
  */
 
 import type { MessagePort } from 'node:worker_threads'
-import type { StreamOptions } from '../types.ts'
+import type { StreamOptions } from '../message-types.ts'
 
 /** How a thread hands its port over, with `postMessageToThread`. */
 export interface HandOver {

@@ -3,7 +3,8 @@
  */
 
 import { isMainThread } from 'node:worker_threads'
-import type { Closable, MessageTransport } from '../types.ts'
+import type { Closable } from '../closable.ts'
+import type { MessageTransport } from '../message-types.ts'
 import { hostedMessages } from './client.ts'
 import { installZmqHost } from './host.ts'
 import type { ZmqEnvironment } from './library.ts'

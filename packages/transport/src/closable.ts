@@ -1,0 +1,5 @@
+/** Closable: what its owner closes. */
+
+export interface Closable {
+  close(): void
+}
