@@ -189,6 +189,7 @@ export interface WorkerView {
   readonly url: string
   readonly state: string
   readonly state_reason: string
+  readonly engine_started_at: string | null
   readonly health: { readonly state: string; readonly reason: string | null }
   readonly worker_keys: readonly KeyView[]
 }

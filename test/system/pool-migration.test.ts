@@ -185,14 +185,22 @@ t.test(`S23: ${RUNS} times the process of a worker is killed (HOMING_SEED=${SEED
   const names = engines.map(({ url }) => `${new URL(url).host}/0`) as unknown as Names
   const router = await startTestRouter(
     engines.map(({ url }, i) => `${url}?id=${i + 1}`),
-    BY_BLOCKS,
+    [...BY_BLOCKS, '--probe-interval', '500ms'],
   )
   t.teardown(() => router.stop(0))
   const client = new RouterClient(router.url)
+  let lastStartedAt: string | undefined
   for (let run = 0; run < RUNS; run++) {
     await until('all workers are up', async () =>
       (await client.workers()).every(({ state }) => state === 'up') ? true : undefined,
     )
+    // What another process has in its caches is told anew once a probe has found it.
+    await until('the process is known', async () => {
+      const startedAt = (await client.workers())[0]!.engine_started_at
+      return startedAt !== lastStartedAt && startedAt !== null ? startedAt : undefined
+    }).then(startedAt => {
+      lastStartedAt = startedAt
+    })
     await client.trusted()
     const prompt = await pooledPrompt(client, names, SEED * 1000 + run)
     const before = await countsOf(engines[1]!)

@@ -173,6 +173,9 @@ export interface MetricsFacts {
   readonly sleepState: SleepState
 }
 
+/** The last second that a Date can name. */
+const UNIX_SECONDS_MAX = 8.64e12
+
 /** `/metrics` in Prometheus text. */
 export function readMetrics(metrics: string): MetricsFacts {
   const engines = new Set<string>()
@@ -193,7 +196,7 @@ export function readMetrics(metrics: string): MetricsFacts {
       isSglang = true
     } else if (line.startsWith('process_start_time_seconds')) {
       const value = Number(line.slice(line.lastIndexOf(' ') + 1))
-      if (Number.isFinite(value) && value > 0) processStartSeconds ??= value
+      if (value > 0 && value <= UNIX_SECONDS_MAX) processStartSeconds ??= value
     }
   }
   const blockSizeTokens = count(Number(config?.['block_size']))

@@ -82,6 +82,8 @@ t.test('what vLLM 0.32 answers', async t => {
     sleepState: undefined,
   })
   t.equal(readMetrics('vllm:cache_config_info{block_size="16",num_gpu_blocks="66"} 1.0').kvBlocks, 66)
+  for (const value of ['1e300', '-1', '0', 'NaN', '+Inf'])
+    t.equal(readMetrics(`process_start_time_seconds ${value}`).processStartSeconds, undefined, value)
   // With the square of its length it would take minutes.
   const long = `vllm:cache_config_info{${'a'.repeat(1_000_000)}} 1\n`
   t.equal(readMetrics(long + metrics).blockSizeTokens, undefined, 'the first line counts, however long')

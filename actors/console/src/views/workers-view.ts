@@ -81,6 +81,8 @@ function workerView(worker: WorkerRecord, known: Known) {
     health: healthView(worker, known.healthById.get(worker.id)),
     engine: worker.engine,
     engine_version: worker.engineVersion,
+    engine_started_at:
+      worker.processStartSeconds === undefined ? null : iso(1000 * worker.processStartSeconds),
     models: worker.models.map(card => ({
       id: card.name,
       parent: card.base ?? null,
