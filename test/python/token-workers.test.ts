@@ -1,0 +1,147 @@
+/**
+ * Workers of token ids in Python, in processes of their own, over each request plane: what a router and they
+ * do together is what it does with those in TypeScript, also when they are killed.
+ */
+
+import { NO_NATS_SERVER } from '@homing/transport/testing'
+import t from 'tap'
+import { chunksOf, RouterClient, startTestRouter, until } from '../system/fleet.ts'
+import { MESSAGES, TEXT, tokenWorkerCases } from '../system/token-cases.ts'
+import {
+  broker,
+  END_ID,
+  idsOf,
+  MODEL,
+  over,
+  type Plane,
+  routerOver,
+  type Script,
+} from '../system/token-world.ts'
+import { found, packagedPython, plainPython, skipOf, workerPython } from './interpreter.ts'
+import { pythonWorkers } from './scripted-worker.ts'
+
+t.setTimeout(600_000)
+
+/** Each plane has the packages that it needs, and no more. */
+const pythonOf = (plane: Plane) =>
+  plane === 'http' ? plainPython() : plane === 'tcp' ? packagedPython() : workerPython()
+const skip = (plane: Plane) => skipOf(pythonOf(plane))
+const start = pythonWorkers(plane => found(pythonOf(plane)))
+
+tokenWorkerCases(t, start, skip)
+
+t.test('requests of a router share one connection to a worker in Python', { skip: skip('tcp') }, async t => {
+  const ids = Array.from({ length: 300 }, (_, i) => 5 + (i % 400))
+  const scripts: readonly Script[] = [{ ids }, { ids, holdsAt: 150 }]
+  const running = await start(t, scripts, over('tcp', undefined))
+  const client = await routerOver(t, 'tcp', [running], undefined)
+  const ask = (seed: number) =>
+    client.send('/v1/completions', {
+      body: {
+        ...{ model: MODEL, prompt: [1, 2, 3], seed, stream: true, return_token_ids: true },
+        ...{ max_tokens: 300, ignore_eos: true },
+      },
+    })
+  const tokensOf = (text: string) =>
+    chunksOf(text).flatMap(({ choices: [choice] }) => choice?.token_ids ?? [])
+  const held = Array.from({ length: 8 }, () => ask(1))
+  await until('eight stop in the middle', () => (running.worker.held === 8 ? true : undefined))
+  const others = await Promise.all(Array.from({ length: 32 }, () => ask(0)))
+  for (const { text } of others) t.strictSame(tokensOf(text), ids)
+  t.equal(await running.openRequests(), 8)
+  const figure = async (name: string) =>
+    Number(new RegExp(`^homing_tcp_${name} (\\d+)$`, 'm').exec((await client.send('/metrics')).text)?.[1])
+  t.equal(await figure('connections'), 1)
+  running.worker.go()
+  for (const { text } of await Promise.all(held)) t.strictSame(tokensOf(text), ids)
+})
+
+t.test(
+  'a client that reads slowly stops a worker in Python, and holds no other request',
+  { skip: skip('tcp') },
+  async t => {
+    const ids = Array.from({ length: 2000 }, (_, i) => 5 + (i % 400))
+    const scripts = [{ ids, pieceTokens: 2000, isEndless: true }, { ids: [5, 6] }]
+    const running = await start(t, scripts, { ...over('tcp', undefined), contextLength: 2 ** 30 })
+    const client = await routerOver(t, 'tcp', [running], undefined, ['--request-window-bytes', '65536'])
+    const body = { model: MODEL, prompt: [1], stream: true, max_tokens: 2 ** 29, ignore_eos: true }
+    const slow = await client.open('/v1/completions', { body })
+    slow.body.on('error', () => {})
+    const seen: number[] = []
+    const given = await until('it stands still', async () => {
+      seen.push(await running.worker.given())
+      const [first, ...rest] = seen.slice(-5)
+      return first! > 0 && rest.length === 4 && rest.every(count => count === first) ? first : undefined
+    })
+    // Some 10 kB each: what is there lies in sockets and in the window.
+    t.ok(given! < 5000, `${given} pieces were generated`)
+    const other = await client.send('/v1/completions', { body: { model: MODEL, prompt: [1], seed: 1 } })
+    t.equal(other.status, 200)
+    t.equal(await running.openRequests(), 1, 'the slow one is open still')
+    slow.body.destroy()
+    await until('its generator has ended', () => (running.worker.ended === 2 ? true : undefined))
+  },
+)
+
+for (const plane of ['http', 'tcp'] as const)
+  t.test(
+    `a worker in Python that is registered at a broker is called over ${plane}`,
+    { skip: skipOf(workerPython()) || NO_NATS_SERVER },
+    async t => {
+      const nats = await broker(t)
+      const ids = [...(await idsOf(TEXT)), END_ID]
+      const options = { requestPlane: plane, nats: [nats.address], namespace: 'test' }
+      const withPackages = pythonWorkers(() => found(workerPython()))
+      const running = await withPackages(t, [{ ids }], options)
+      const argv = ['--nats', nats.address, '--worker-namespace', 'test', '--request-plane', plane]
+      const router = await startTestRouter([], argv)
+      t.teardown(() => router.stop(0))
+      const client = new RouterClient(router.url)
+      const isUp = async () => (await client.workers()).filter(({ state }) => state === 'up').length
+      await until('it is up', async () => ((await isUp()) === 1 ? true : undefined))
+      const answer = await client.send('/v1/chat/completions', { body: { model: MODEL, messages: MESSAGES } })
+      t.equal(answer.json.choices[0].message.content, TEXT)
+      await running.close(0)
+      await until('it has left', async () => ((await client.workers()).length === 0 ? true : undefined))
+    },
+  )
+
+t.test(
+  'a broker that ends and comes back, and what strangers say there, a worker in Python outlives',
+  { skip: skip('nats') || NO_NATS_SERVER },
+  async t => {
+    const nats = await broker(t)
+    const ids = [...(await idsOf(TEXT)), END_ID]
+    const running = await start(t, [{ ids, holdsAt: 5 }, { ids }], over('nats', nats))
+    const client = await routerOver(t, 'nats', [running], nats, ['--migration-limit', '0'])
+    const ask = (seed: number) =>
+      client.send('/v1/chat/completions', { body: { model: MODEL, messages: MESSAGES, seed, stream: true } })
+    const subject = new URL(running.url).searchParams.get('requests')!
+    const bytes = (...numbers: number[]) => Uint8Array.from(numbers)
+    const head = [1, ...Array.from({ length: 8 }, () => 7), 0, 0, 0, 0]
+    await nats.say(
+      [
+        bytes(),
+        bytes(9),
+        bytes(...head),
+        bytes(...head, 0, 255, 255, 255, 255),
+        bytes(...head, 0, 2, 0, 0, 0, 0x7b, 0x7d),
+        bytes(...head, 1, 0, 0, 0, 0),
+        bytes(...head, 99, 0, 0, 0, 0),
+      ].map(payload => ({ subject, payload })),
+    )
+    const cut = ask(0)
+    await until('it is under way', () => (running.worker.held === 1 ? true : undefined))
+    await nats.down()
+    t.match((await cut).text, /"error"/)
+    await until('its generator has ended', () => (running.worker.ended === 1 ? true : undefined))
+    t.equal(running.worker.cancelled, 1)
+    await nats.up()
+    const after = await until('it is back', async () => {
+      const answer = await ask(1)
+      return answer.status === 200 ? answer : undefined
+    })
+    t.match(after.text, /\[DONE\]/)
+    t.equal(await running.openRequests(), 0)
+  },
+)
