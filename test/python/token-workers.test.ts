@@ -51,7 +51,7 @@ t.test('requests of a router share one connection to a worker in Python', { skip
   t.equal(await running.openRequests(), 8)
   const figure = async (name: string) =>
     Number(new RegExp(`^homing_tcp_${name} (\\d+)$`, 'm').exec((await client.send('/metrics')).text)?.[1])
-  t.equal(await figure('connections'), 1)
+  t.equal(await figure('open_connections'), 1)
   running.worker.go()
   for (const { text } of await Promise.all(held)) t.strictSame(tokensOf(text), ids)
 })

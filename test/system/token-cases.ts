@@ -213,4 +213,30 @@ export function tokenWorkerCases(
       'what was generated before has come',
     )
   })
+
+  each('a worker that dies alone ends its streams with an error', async (t, plane, nats) => {
+    const ids = [...(await idsOf(TEXT)), END_ID]
+    const running = await start(t, [{ ids, holdsAt: 3 }], over(plane, nats))
+    const client = await routerOver(t, plane, [running], nats)
+    const body = { model: MODEL, messages: MESSAGES, stream: true, return_token_ids: true }
+    const cut = client.send('/v1/chat/completions', { body })
+    await until('it is under way', () => (running.worker.held === 1 ? true : undefined))
+    await running.die()
+    const { text } = await cut
+    t.match(text, /"error"/)
+    t.notMatch(text, /\[DONE\]/)
+    const after = await client.send('/v1/chat/completions', { body: { ...body, stream: false } })
+    t.equal(after.status, 503, after.text)
+    t.equal(after.json.error.code, 'no_worker')
+  })
+
+  each('a long prompt comes whole', async (t, plane, nats) => {
+    const running = await start(t, [{ ids: [5, END_ID] }], { ...over(plane, nats), contextLength: 2 ** 20 })
+    const client = await routerOver(t, plane, [running], nats)
+    // More than a worker lets come at once.
+    const prompt = Array.from({ length: 300_000 }, (_, i) => 1000 + (i % 400))
+    const answer = await client.send('/v1/completions', { body: { model: MODEL, prompt, max_tokens: 5 } })
+    t.equal(answer.status, 200, answer.text.slice(0, 300))
+    t.strictSame(running.worker.requests[0]!.tokenIds, prompt)
+  })
 }
