@@ -28,13 +28,14 @@ export interface StartedPython extends StartedWorker {
 export function pythonWorkers(pythonOf: (plane: Plane) => Python) {
   return async (t: Test, scripts: readonly Script[], place: WorkerPlace): Promise<StartedPython> => {
     const { requestPlane = 'http', nats = [], namespace = 'default', port = 0 } = place
-    const { contextLength = 4096 } = place
+    const { contextLength = 4096, etcd = [] } = place
     const options = {
       model_name: MODEL,
       model_path: TINY_TOKENIZER,
       context_length: contextLength,
       request_plane: requestPlane,
       nats,
+      etcd,
       namespace,
       port,
     }

@@ -3,8 +3,8 @@
  * do together is what it does with those in TypeScript, also when they are killed.
  */
 
-import { NO_NATS_SERVER } from '@homing/transport/testing'
-import t from 'tap'
+import { EtcdServer, NO_ETCD_SERVER, NO_NATS_SERVER } from '@homing/transport/testing'
+import t, { type Test } from 'tap'
 import { chunksOf, RouterClient, startTestRouter, until } from '../system/fleet.ts'
 import { MESSAGES, TEXT, tokenWorkerCases } from '../system/token-cases.ts'
 import {
@@ -16,6 +16,7 @@ import {
   type Plane,
   routerOver,
   type Script,
+  type WorkerPlace,
 } from '../system/token-world.ts'
 import { found, packagedPython, plainPython, skipOf, workerPython } from './interpreter.ts'
 import { pythonWorkers } from './scripted-worker.ts'
@@ -27,6 +28,10 @@ const pythonOf = (plane: Plane) =>
   plane === 'http' ? plainPython() : plane === 'tcp' ? packagedPython() : workerPython()
 const skip = (plane: Plane) => skipOf(pythonOf(plane))
 const start = pythonWorkers(plane => found(pythonOf(plane)))
+/** With what a broker needs, whichever way requests come. */
+const registered = pythonWorkers(() =>
+  found(typeof workerPython() === 'string' ? packagedPython() : workerPython()),
+)
 
 tokenWorkerCases(t, start, skip)
 
@@ -83,28 +88,63 @@ t.test(
   },
 )
 
-for (const plane of ['http', 'tcp'] as const)
-  t.test(
-    `a worker in Python that is registered at a broker is called over ${plane}`,
-    { skip: skipOf(workerPython()) || NO_NATS_SERVER },
-    async t => {
-      const nats = await broker(t)
-      const ids = [...(await idsOf(TEXT)), END_ID]
-      const options = { requestPlane: plane, nats: [nats.address], namespace: 'test' }
-      const withPackages = pythonWorkers(() => found(workerPython()))
-      const running = await withPackages(t, [{ ids }], options)
-      const argv = ['--nats', nats.address, '--worker-namespace', 'test', '--request-plane', plane]
-      const router = await startTestRouter([], argv)
-      t.teardown(() => router.stop(0))
-      const client = new RouterClient(router.url)
-      const isUp = async () => (await client.workers()).filter(({ state }) => state === 'up').length
-      await until('it is up', async () => ((await isUp()) === 1 ? true : undefined))
-      const answer = await client.send('/v1/chat/completions', { body: { model: MODEL, messages: MESSAGES } })
-      t.equal(answer.json.choices[0].message.content, TEXT)
-      await running.close(0)
-      await until('it has left', async () => ((await client.workers()).length === 0 ? true : undefined))
-    },
+t.test(
+  'a worker in Python registers at a broker, whichever way requests come',
+  { skip: skip('nats') || NO_NATS_SERVER },
+  async t => {
+    const nats = await broker(t)
+    for (const plane of ['http', 'tcp'] as const) {
+      const options = { requestPlane: plane, nats: [nats.address], namespace: plane }
+      await comesAndGoes(t, options, ['--nats', nats.address])
+    }
+  },
+)
+
+t.test(
+  'a worker in Python registers at an etcd, which may be away for a while',
+  { skip: skip('tcp') || NO_ETCD_SERVER },
+  async t => {
+    const etcd = await EtcdServer.start()
+    t.teardown(() => etcd.stop())
+    const options = { requestPlane: 'tcp' as const, etcd: [etcd.url], namespace: 'fleet' }
+    const argv = ['--discovery-backend', 'etcd', '--etcd', etcd.url]
+    const ask = async (path: string, body: object) =>
+      (await fetch(`${etcd.url}/v3/${path}`, { method: 'POST', body: JSON.stringify(body) })).json()
+    await comesAndGoes(t, options, argv, async () => {
+      await etcd.down()
+      await etcd.up()
+      const lease = await until('it is registered', async () => {
+        const { leases } = (await ask('lease/leases', {})) as { leases?: readonly { ID: string }[] }
+        return leases?.at(0)
+      })
+      // Its key goes with it.
+      await ask('lease/revoke', lease)
+    })
+  },
+)
+
+/** It is found by its registration alone, answers, and is forgotten when it ends. */
+async function comesAndGoes(
+  t: Test,
+  options: WorkerPlace & { readonly requestPlane: Plane; readonly namespace: string },
+  argv: readonly string[],
+  meanwhile: () => Promise<void> = async () => {},
+): Promise<void> {
+  const ids = [...(await idsOf(TEXT)), END_ID]
+  const running = await registered(t, [{ ids }], options)
+  await meanwhile()
+  const plane = ['--worker-namespace', options.namespace, '--request-plane', options.requestPlane]
+  const router = await startTestRouter([], [...argv, ...plane])
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  await until('it is up', async () =>
+    (await client.workers()).some(({ state }) => state === 'up') ? true : undefined,
   )
+  const answer = await client.send('/v1/chat/completions', { body: { model: MODEL, messages: MESSAGES } })
+  t.equal(answer.json.choices[0].message.content, TEXT)
+  await running.close(0)
+  await until('it has left', async () => ((await client.workers()).length === 0 ? true : undefined))
+}
 
 t.test(
   'a broker that ends and comes back, and what strangers say there, a worker in Python outlives',

@@ -62,7 +62,7 @@ export type StartScripted = (
 /** Which way requests come, and how long an answer may be. */
 export type WorkerPlace = Pick<
   WorkerOptions,
-  'requestPlane' | 'nats' | 'namespace' | 'port' | 'contextLength'
+  'requestPlane' | 'nats' | 'etcd' | 'namespace' | 'port' | 'contextLength'
 >
 
 export class ScriptedWorker implements Scripted {

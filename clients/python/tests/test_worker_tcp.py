@@ -361,6 +361,29 @@ class TestTroubles(TcpCase):
         self.assertEqual(router.answer(8)[0], 400)
         self.assertTrue(worker._answers.wait_idle(60))
 
+    def test_all_requests_together_have_a_bound(self):
+        go = threading.Event()
+
+        def waiting(_request, _):
+            go.wait(60)
+            yield 1
+
+        with mock.patch.object(_worker_tcp, "CALLS_MAX", 2):
+            worker = self.started(waiting)
+            one, other = self.router(worker), self.router(worker)
+            one.open(1)
+            one.open(2)
+            one.open(3, method="GET", path="/health", body=b"")
+            status, body = one.answer(3)
+            self.assertEqual([status, b"2 are open" in body], [503, True])
+            other.send(OPEN, 1, Router.opened(0))
+            self.assertEqual(other.answer(1)[0], 503)
+            go.set()
+            for stream in (1, 2):
+                self.assertEqual(one.lines(stream)[0], {"token_ids": [1]})
+            other.open(2)
+            self.assertEqual(other.lines(2)[0], {"token_ids": [1]})
+
     def test_a_body_that_stalls_is_answered_with_408(self):
         with mock.patch.object(_worker_tcp, "BEAT_S", 0.01), mock.patch.object(
             _frame_exchange, "BODY_SILENCE_S_MAX", 2
@@ -519,6 +542,8 @@ class TestOptions(unittest.TestCase):
             ({"request_plane": "nats"}, "use it with nats=, the addresses of the broker"),
             ({"request_plane": "nats", "nats": ["a"]}, "port=0: use a number that no other worker"),
             ({"nats": "nats://a"}, "use a list of addresses"),
+            ({"etcd": ["http://a:1", "https://b:1"]}, "etcd: use a list of URLs such as http://10.0"),
+            ({"etcd": ["a:1"]}, "etcd: use a list of URLs"),
             ({"nats": ["a"], "namespace": "a.b"}, "namespace='a.b': use 1 to 64 letters"),
         ):
             with self.assertRaisesRegex(HomingError, message):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections import deque
 from typing import Any, Awaitable, Callable, Deque, List, Optional, Protocol, Sequence, Tuple
 
@@ -200,7 +201,11 @@ class Broker:
         """Once for each reason, until there is a connection."""
         if why != self._warned:
             self._warned = why
-            log.warning("NATS connection to %s failed: %s", ",".join(self._servers), why)
+            log.warning("NATS connection to %s failed: %s", ",".join(map(_without_login, self._servers)), why)
+
+
+def _without_login(server: str) -> str:
+    return re.sub("//.*@", "//", server)
 
 
 def servers_of(given: Sequence[str]) -> List[str]:

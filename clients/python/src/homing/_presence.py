@@ -30,12 +30,21 @@ def is_namespace(text: object) -> bool:
     return isinstance(text, str) and _NAMESPACE.fullmatch(text) is not None
 
 
+def subject_of_workers(namespace: str) -> str:
+    return f"homing.workers.{namespace}"
+
+
+def card_of(url: str) -> bytes:
+    """What routers are told of a worker."""
+    return json.dumps({"version": _VERSION, "url": url}).encode()
+
+
 class Presence:
     """A user of a Broker."""
 
     def __init__(self, namespace: str, url: str) -> None:
-        self._subject = f"homing.workers.{namespace}"
-        self._card = json.dumps({"version": _VERSION, "url": url}).encode()
+        self._subject = subject_of_workers(namespace)
+        self._card = card_of(url)
         self._life = os.urandom(8)
         self._connection = 0
         self._link: Optional[BrokerLink] = None

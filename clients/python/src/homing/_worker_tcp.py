@@ -3,10 +3,10 @@
 A router has left a request when it cancels it, or when its connection ends. A connection is always read:
 credit bounds what each request may send, so one that is read slowly holds no other.
 
-Bounds   CONNECTIONS_MAX connections, further ones are closed at once; STREAMS_MAX requests of each, further
-         ones are answered with 503. While BLOCKED_BYTES wait for the network, pieces wait; past
-         BUFFER_BYTES_MAX the router reads nothing at all, and is cut. So is one that is not heard for
-         SILENCE_LOOKS looks. A connection without requests for IDLE_S_MAX is closed.
+Bounds   CONNECTIONS_MAX connections, further ones are closed at once; STREAMS_MAX requests of each and
+         CALLS_MAX in all, further ones are answered with 503. While BLOCKED_BYTES wait for the network,
+         pieces wait; past BUFFER_BYTES_MAX the router reads nothing at all, and is cut. So is one that is not
+         heard for SILENCE_LOOKS looks. A connection without requests for IDLE_S_MAX is closed.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ from ._worker_answers import Answers, Reply, refusal
 
 CONNECTIONS_MAX = 1024
 STREAMS_MAX = 4096
+#: With those that need no place; others have the bounds of Answers.
+CALLS_MAX = 4096
 BLOCKED_BYTES = 256 * 1024
 BUFFER_BYTES_MAX = 16 * 2**20
 IDLE_S_MAX = 60
@@ -72,6 +74,7 @@ class TcpPlane:
         self.body_bytes_max = body_bytes_max
         self.is_closing = False
         self.links: Set[_Link] = set()
+        self.open_count = 0
         self._host, self._port = host, port
         self._server: Optional[asyncio.AbstractServer] = None
 
@@ -246,9 +249,11 @@ class _Link(asyncio.Protocol):
         if self._plane.is_closing:
             self._put(FAILED, stream, ("the worker is stopping", False))
             return
-        if len(self._open) >= STREAMS_MAX:
+        is_full = self._plane.open_count >= CALLS_MAX
+        if is_full or len(self._open) >= STREAMS_MAX:
             # Nothing of it is kept, and any window has room for the answer.
-            self._refuse(stream, refusal(503, f"cannot take another request: {STREAMS_MAX} are open"))
+            told = f"{CALLS_MAX} are open" if is_full else f"{STREAMS_MAX} are open on this connection"
+            self._refuse(stream, refusal(503, f"cannot take another request: {told}"))
             return
         exchange = FrameExchange(
             self._loop,
@@ -259,6 +264,7 @@ class _Link(asyncio.Protocol):
             lambda: self._forget(stream),
         )
         self._open[stream] = exchange
+        self._plane.open_count += 1
         exchange.begin()
 
     def _refuse(self, stream: int, reply: Reply) -> None:
@@ -269,6 +275,7 @@ class _Link(asyncio.Protocol):
 
     def _forget(self, stream: int) -> None:
         self._open.pop(stream, None)
+        self._plane.open_count -= 1
 
     # Its life.
 

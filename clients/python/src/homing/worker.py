@@ -26,6 +26,7 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 from urllib.parse import quote, urlencode, urlsplit
 
 from ._broker import Broker, BrokerUser, servers_of
+from ._etcd import EtcdPresence, etcd_servers_of
 from ._io_loop import IoLoop
 from ._presence import Presence, is_namespace
 from ._worker_answers import Answers, Context, Generate, Output, RefuseRequest
@@ -64,10 +65,12 @@ class TokenWorker:
                      want one
     nats             addresses of a broker, ``nats://host:4222`` each, at which it registers itself: routers
                      with ``--nats`` and the same ``--worker-namespace`` (``namespace``) take it
+    etcd             ... or at this etcd, ``http://host:2379`` each: routers with
+                     ``--discovery-backend etcd`` take it
     requests_max     at one time; more are answered with 503. Over HTTP connections beyond twice as many are
                      closed
 
-    Without ``routers`` and ``nats``, start routers with ``--worker`` and its ``url``.
+    Without ``routers``, ``nats`` and ``etcd``, start routers with ``--worker`` and its ``url``.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class TokenWorker:
         routers: Sequence[str] = (),
         admin_key: Optional[str] = None,
         nats: Sequence[str] = (),
+        etcd: Sequence[str] = (),
         namespace: str = "default",
         requests_max: int = 256,
         body_bytes_max: int = 64 * 2**20,
@@ -116,7 +120,10 @@ class TokenWorker:
         if request_plane not in _PLANES:
             raise bad_option(act, f"request_plane={request_plane!r}", f"use {', '.join(_PLANES)}")
         if isinstance(nats, str):
-            raise bad_option(act, f"nats={nats!r}", "use a list of addresses")
+            raise bad_option(act, "nats is a text", "use a list of addresses")
+        etcd_servers = None if isinstance(etcd, str) else etcd_servers_of(etcd)
+        if etcd_servers is None:
+            raise bad_option(act, "etcd", "use a list of URLs such as http://10.0.0.9:2379, all of one kind")
         if request_plane == "nats" and not nats:
             raise bad_option(act, "request_plane='nats'", "use it with nats=, the addresses of the broker")
         if request_plane == "nats" and port == 0:
@@ -148,6 +155,7 @@ class TokenWorker:
         self._routers = list(routers)
         self._admin_key = admin_key
         self._nats = servers_of(nats)
+        self._etcd = etcd_servers
         self._namespace = namespace
         self._requests_max = requests_max
         self._body_bytes_max = min(body_bytes_max, bodies_bytes_max)
@@ -156,6 +164,7 @@ class TokenWorker:
         self._plane: Union[HttpPlane, TcpPlane, NatsPlane, None] = None
         self._broker: Optional[Broker] = None
         self._presence: Optional[Presence] = None
+        self._etcd_presence: Optional[EtcdPresence] = None
         self._has_begun = False
         self._is_closing = False
 
@@ -173,7 +182,7 @@ class TokenWorker:
     def start(self) -> "TokenWorker":
         """Takes requests from now on, and tells the routers. Raises HomingError.
 
-        A broker that is away is waited for in the background, and so is one that comes back.
+        A broker or an etcd that is away is waited for in the background, and so is one that comes back.
         """
         if self._has_begun:
             raise refused("closed", "cannot start the worker: it was started before")
@@ -182,6 +191,9 @@ class TokenWorker:
             self._url = self._url_of(self._start_plane())
             if self._nats:
                 self._start_broker(self._url)
+            if self._etcd:
+                self._etcd_presence = EtcdPresence(self._etcd, self._namespace, self._url)
+                self._etcd_presence.start()
             for router in self._routers:
                 self._tell(router, "POST", "/workers", {"url": self._url})
         except BaseException:
@@ -246,17 +258,20 @@ class TokenWorker:
         return bound
 
     def _start_broker(self, url: str) -> None:
-        presence = Presence(self._namespace, url)
-        # Requests are taken before routers are told.
-        users: List[BrokerUser] = [presence]
-        if isinstance(self._plane, NatsPlane):
-            users.insert(0, self._plane)
+        # Requests are taken before routers are told; with etcd they are told there.
+        users: List[BrokerUser] = [self._plane] if isinstance(self._plane, NatsPlane) else []
+        if not self._etcd:
+            self._presence = Presence(self._namespace, url)
+            users.append(self._presence)
+        if not users:
+            return
         broker = Broker(self._nats, users)
-        self._presence = presence
         self._broker = broker
         asyncio.run_coroutine_threadsafe(broker.run(), self._loop().loop)
 
     def _say_good_bye(self) -> None:
+        if self._etcd_presence is not None:
+            self._etcd_presence.close()
         presence, broker = self._presence, self._broker
         if presence is None or broker is None:
             return
