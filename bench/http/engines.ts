@@ -1,7 +1,7 @@
 /**
  * Simulated engines in a process of their own. `engines.ts COUNT SPEED TOKENIZER [PLANES [NATS]]`: prints one
- * line when all serve, with their URLs, and ends when its standard input does. PLANES has the request plane of
- * each, with commas between them; without it all are called over HTTP. Over NATS, at the broker NATS, the
+ * line when all serve, with their URLs, and ends when its standard input does. PLANES has the request plane
+ * of each, with commas between them; without it all are called over HTTP. Over NATS, at the broker NATS, the
  * process relays to its engines.
  */
 

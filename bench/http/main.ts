@@ -22,8 +22,8 @@
  *            relay parse  the same, with the body read whole and given to JSON.parse
  *            homing       the router of this checkout, with KV events and a tokenizer of its own
  *            before       the router of another checkout (installed), with `against=PATH`
- *            http, tcp, nats   of plane-…: the router of this checkout, by how it calls its engines; nats where
- *                         nats-server is installed, and there the engines' process also relays to itself
+ *            http, tcp, nats   of plane-…: the router of this checkout, by how it calls its engines; nats
+ *                         where nats-server is installed: there the engines' process also relays to itself
  *            The engines of these parts are ten times as fast, which changes how long a part takes.
  * Warm-up    A router runs for days, so code that is not compiled yet is no part of the question: relays and
  *            router first get `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one
