@@ -24,9 +24,14 @@ export interface StartedPython extends StartedWorker {
   readonly worker: PythonWorker
 }
 
-/** Starts them by the Python for their plane. */
+/** Starts them by the Python for their plane. `cached`: tokens whose blocks of 16 they say that they hold. */
 export function pythonWorkers(pythonOf: (plane: Plane) => Python) {
-  return async (t: Test, scripts: readonly Script[], place: WorkerPlace): Promise<StartedPython> => {
+  return async (
+    t: Test,
+    scripts: readonly Script[],
+    place: WorkerPlace,
+    cached: readonly number[] = [],
+  ): Promise<StartedPython> => {
     const { requestPlane = 'http', nats = [], namespace = 'default', port = 0 } = place
     const { contextLength = 4096, etcd = [] } = place
     const options = {
@@ -39,7 +44,7 @@ export function pythonWorkers(pythonOf: (plane: Plane) => Python) {
       namespace,
       port,
     }
-    const given = JSON.stringify({ options, scripts: scripts.map(told) })
+    const given = JSON.stringify({ options, scripts: scripts.map(told), cached })
     const child = spawn(pythonOf(requestPlane).path, [PROGRAM, given], {
       cwd: CLIENT,
       env: pythonEnvironment(),

@@ -1,6 +1,8 @@
 """For tests: a worker of token ids whose answers are scripted (Script of test/system/token-world.ts).
 
-    scripted_worker.py {"options": ..., "scripts": [...]}
+    scripted_worker.py {"options": ..., "scripts": [...], "cached": [...]}
+
+Of the tokens `cached`, all whole blocks are published as stored before it starts; none: it has no publisher.
 
 Each line that comes is a command: `go`, `open`, `given`, `close SECONDS`. Each line that it prints is JSON: the
 `url` first, then each `request`, and 1 for each that is `held`, `cancelled` or has `ended`; and the answers of
@@ -13,7 +15,10 @@ import json
 import sys
 import threading
 
-from homing import RefuseRequest, TokenWorker
+from homing import KvEventPublisher, RefuseRequest, TokenWorker
+
+BLOCK = 16
+ANY = "tcp://127.0.0.1:*"
 
 told = threading.Lock()
 #: Outputs that all generators gave.
@@ -57,8 +62,29 @@ def generate_of(scripts):
     return generate
 
 
-def main(scripts, options):
-    worker = TokenWorker(generate_of(scripts), **options).start()
+def publisher_of(cached):
+    publisher = KvEventPublisher(BLOCK, zmq_endpoint=ANY, replay_endpoint=ANY)
+    count = len(cached) // BLOCK
+    publisher.publish_stored(
+        event_id=1,
+        token_ids=cached[: count * BLOCK],
+        num_block_tokens=[BLOCK] * count,
+        block_hashes=list(range(1, count + 1)),
+        parent_hash=None,
+    )
+    return publisher
+
+
+def port_of(endpoint):
+    return int(endpoint.rsplit(":", 1)[1])
+
+
+def main(scripts, options, cached):
+    publisher = publisher_of(cached) if cached else None
+    if publisher is not None:
+        options["events_port"] = port_of(publisher.endpoint)
+        options["replay_port"] = port_of(publisher.replay_endpoint)
+    worker = TokenWorker(generate_of(scripts), kv_cache_block_size=BLOCK, **options).start()
     say(url=worker.url)
     for line in sys.stdin:
         command, *words = line.split()
@@ -73,6 +99,8 @@ def main(scripts, options):
         elif command == "close":
             threading.Thread(target=lambda: (worker.close(float(words[0])), say(closed=1))).start()
     worker.close()
+    if publisher is not None:
+        publisher.close()
 
 
 main(**json.loads(sys.argv[1]))

@@ -13,6 +13,7 @@ import {
   idsOf,
   MODEL,
   over,
+  PLANES,
   type Plane,
   routerOver,
   type Script,
@@ -87,6 +88,32 @@ t.test(
     await until('its generator has ended', () => (running.worker.ended === 2 ? true : undefined))
   },
 )
+
+for (const plane of PLANES)
+  t.test(
+    `requests over ${plane} and KV events of the same program in Python are ways of their own`,
+    { skip: skipOf(packagedPython()) || skip(plane) || (plane === 'nats' && NO_NATS_SERVER) },
+    async t => {
+      const nats = plane === 'nats' ? await broker(t) : undefined
+      const prompt = Array.from({ length: 32 }, (_, i) => i + 1)
+      const running = await registered(t, [{ ids: [5, END_ID] }], over(plane, nats), prompt)
+      const client = await routerOver(t, plane, [running], nats, ['--event-plane', 'zmq'])
+      const body = { model: MODEL, prompt: [...prompt, 7] }
+      let seen: unknown
+      await until(
+        'its blocks are known exactly',
+        async () => {
+          const { json } = await client.send('/route', { body: { model: MODEL, token_ids: body.prompt } })
+          seen = json
+          return json.overlap_blocks === 2 && json.trust === 'exact' ? true : undefined
+        },
+        { seen: () => seen },
+      )
+      const answer = await client.send('/v1/completions', { body })
+      t.equal(answer.status, 200, answer.text)
+      t.equal(answer.headers['x-homing-overlap-blocks'], '2')
+    },
+  )
 
 t.test(
   'a worker in Python registers at a broker, whichever way requests come',
