@@ -5,7 +5,8 @@
 
 import assert from 'node:assert/strict'
 import { fileURLToPath } from 'node:url'
-import { type Measures, parameter, percentile, Skip } from '../harness.ts'
+import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
+import { type Measure, type Measures, parameter, percentile, Skip } from '../harness.ts'
 import { type Answer, sendAll } from './client.ts'
 import { cpuMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
 import { BLOCK_TOKENS, compilingBodies, newBodies, nextBodies, promptBodies } from './prompts.ts'
@@ -21,7 +22,7 @@ const requests = parameter('requests', { smoke: 16, full: 512 })
 const warmUp = parameter('warmUp', { smoke: 10, full: 5000 })
 const slice = parameter('slice', { smoke: 8, full: 32 })
 const concurrency = parameter('concurrency', { smoke: 4, full: 8 })
-const KNOWN_PART = /^(stream|whole|(new|next)-\d+k)$/
+const KNOWN_PART = /^((plane-)?(stream|whole)|(new|next)-\d+k)$/
 const OVERLAP_SHARE_MIN = 0.25
 const SHORT_ANSWER_TOKENS = 8
 /** Requests of a part with long prompts are fewer, so that each part takes about the same time. */
@@ -38,6 +39,10 @@ const WARM_UP_ROUNDS = 10
 const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url))
 const ENGINES = fileURLToPath(new URL('engines.ts', import.meta.url))
 
+interface Stoppable {
+  stop(): Promise<void> | void
+}
+
 interface Arm {
   readonly name: string
   readonly urls: readonly string[]
@@ -51,11 +56,16 @@ interface Arm {
 /** Those that run without --vs. */
 export const CLOSED_PARTS: readonly string[] = [
   ...['stream', 'whole', 'new-1k', 'next-1k', 'new-12k', 'next-12k', 'new-100k', 'next-100k'],
+  ...['plane-stream', 'plane-whole'],
 ]
 
 /** True for the name of a part of this kind. */
 export function isClosedPart(name: string): boolean {
   return KNOWN_PART.test(name)
+}
+
+function isPlanePart(name: string): boolean {
+  return name.startsWith('plane-')
 }
 
 /** What is measured, and with what. */
@@ -69,7 +79,7 @@ export interface ClosedOptions {
 /** One run of one part: all arms in turn. */
 export async function runClosedPart(part: string, options: ClosedOptions): Promise<Measures | Skip> {
   if (!knowsCpuTime) return new Skip('the CPU time of another process is read from /proc, which is not here')
-  const processes: Process[] = []
+  const processes: Stoppable[] = []
   const start = async (file: string, words: readonly string[]): Promise<Process> => {
     const started = await startProcess(file, words)
     processes.push(started)
@@ -77,7 +87,13 @@ export async function runClosedPart(part: string, options: ClosedOptions): Promi
   }
   try {
     const workload = workloadOf(part)
-    return await measure(await startArms(start, workload.speed, options), workload, part)
+    if (isPlanePart(part)) {
+      const nats = NO_NATS_SERVER === false ? await NatsServer.start({}) : undefined
+      if (nats !== undefined) processes.push(nats)
+      const arms = await startPlaneArms(start, workload.speed, options, nats?.address)
+      return planeFigures(await measured(arms, workload), part)
+    }
+    return figures(await measured(await startArms(start, workload.speed, options), workload), part)
   } finally {
     await Promise.all(processes.map(started => started.stop()))
   }
@@ -95,8 +111,8 @@ interface Workload {
 }
 
 function workloadOf(part: string): Workload {
-  if (part === 'stream' || part === 'whole') {
-    const isStream = part === 'stream'
+  if (part.endsWith('stream') || part.endsWith('whole')) {
+    const isStream = part.endsWith('stream')
     const options = { seed: 1, promptTokens, outputTokens, conversations, isStream }
     const bodies = promptBodies(options)
     const ownWarmUp = Math.min(warmUp, Math.max(OWN_WARM_UPS * slice, 2 * conversations))
@@ -143,7 +159,53 @@ async function startArms(
   )
 }
 
-async function measure(arms: readonly Arm[], workload: Workload, part: string): Promise<Measures> {
+/** Routers of this checkout that differ in the request plane alone, each with engines of its own. */
+async function startPlaneArms(
+  start: typeof startProcess,
+  engineSpeed: number,
+  { checkout, tokenizer }: ClosedOptions,
+  nats: string | undefined,
+): Promise<readonly Arm[]> {
+  const planes = ['http', 'tcp', ...(nats === undefined ? [] : ['nats'])]
+  // As above: none of the planes is at an end.
+  const names = ['direct', ...planes, 'relay']
+  const words = names.map(name => (planes.includes(name) ? name : 'http'))
+  const doors = words.flatMap(plane => Array.from({ length: engineCount }, () => plane))
+  const { urls } = await start(ENGINES, [
+    ...[String(doors.length), String(engineSpeed), tokenizer],
+    ...[doors.join(','), nats ?? ''],
+  ])
+  return Promise.all(
+    names.map(async (name, i): Promise<Arm> => {
+      const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
+      const arm = { name, answers: [], cpuMs: 0 }
+      if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
+      if (name === 'relay') {
+        const relay = await start(RELAY, ['pipe', ...engines])
+        return { ...arm, urls: relay.urls, process: relay, isRouter: false }
+      }
+      const router = await start(routerFile(checkout), [
+        ...['router', '--host', '127.0.0.1', '--port', '0', '--log-level', 'warn', '--seed', '1'],
+        ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
+        ...['--request-plane', name, ...(name === 'nats' ? ['--nats', nats!] : [])],
+      ])
+      await isCalledOver(router.urls[0]!, name)
+      return { ...arm, urls: router.urls, process: router, isRouter: true }
+    }),
+  )
+}
+
+/** Rejects if the router at `url` calls its workers another way. */
+async function isCalledOver(url: string, plane: string): Promise<void> {
+  const { workers } = (await (await fetch(`${url}/workers`)).json()) as {
+    readonly workers: readonly { readonly called_at: string | null }[]
+  }
+  for (const { called_at } of workers)
+    assert.equal(called_at?.split(':', 1)[0] ?? 'http', plane, 'the plane on which workers are called')
+}
+
+/** The arms, with their answers. */
+async function measured(arms: readonly Arm[], workload: Workload): Promise<readonly Arm[]> {
   const { bodies, overlapShareMin } = workload
   const take = (count: number): readonly string[] => Array.from({ length: count }, () => bodies.next().value)
   await warmUpOf(arms, take(workload.ownWarmUp))
@@ -158,7 +220,7 @@ async function measure(arms: readonly Arm[], workload: Workload, part: string): 
     order = order.toReversed()
   }
   for (const arm of arms) check(arm, arms[0]!, overlapShareMin)
-  return figures(arms, part)
+  return arms
 }
 
 /**
@@ -228,6 +290,25 @@ function figures(arms: readonly Arm[], part: string): Measures {
       unit: 'tokens',
     },
   }
+}
+
+function planeFigures(arms: readonly Arm[], part: string): Measures {
+  const cpuMs = Object.fromEntries(arms.map(({ name, cpuMs, answers }) => [name, cpuMs / answers.length]))
+  const raw = { relay: cpuMs['relay']! }
+  const measures: Record<string, Measure> = {}
+  for (const { name } of arms.filter(({ isRouter }) => isRouter)) {
+    measures[`${part} ${name}`] = { value: cpuMs[name]!, unit: 'ms CPU', raw }
+    if (name !== 'http')
+      measures[`${part} ${name} ÷ http`] = { value: cpuMs[name]! / cpuMs['http']!, unit: '' }
+  }
+  for (const { name, answers } of arms) {
+    const value = percentile(
+      Float64Array.from(answers, ({ firstByteMs }) => firstByteMs),
+      50,
+    )
+    measures[`${part} first byte ${name}`] = { value, unit: 'ms' }
+  }
+  return measures
 }
 
 function sum(values: readonly number[]): number {

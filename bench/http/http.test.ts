@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
+import { NO_NATS_SERVER } from '@homing/transport/testing'
 import t from 'tap'
 import { cpuMsOf, knowsCpuTime, startProcess } from './processes.ts'
 import { promptBodies } from './prompts.ts'
@@ -43,6 +44,23 @@ t.test('a router stands beside the relays and beside the router of another check
       t.match(results, { [`${part} first byte ${arm}`]: { median: Number, unit: 'ms' } })
     }
     t.ok(results[`${part} homing`].median > 0, 'the router takes CPU time')
+  }
+})
+
+t.test('routers differ in the request plane alone', linuxOnly, async t => {
+  const { status, stdout, stderr } = bench('--smoke', 'parts=plane-stream,plane-whole')
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+  const planes = NO_NATS_SERVER === false ? ['tcp', 'nats'] : ['tcp']
+  for (const part of ['plane-stream', 'plane-whole']) {
+    t.match(results[`${part} http`], { median: Number, unit: 'ms CPU', raw: { relay: Number } })
+    t.match(results[`${part} tcp ÷ http`], { floor: { value: 1.1, is: /^(met|missed)$/ } })
+    for (const plane of planes) {
+      t.ok(results[`${part} ${plane}`].median > 0, 'the router takes CPU time')
+      t.ok(results[`${part} ${plane} ÷ http`].median > 0)
+    }
+    for (const arm of ['direct', 'http', 'tcp', 'relay'])
+      t.match(results, { [`${part} first byte ${arm}`]: { median: Number, unit: 'ms' } })
   }
 })
 

@@ -8,6 +8,8 @@
  *            answers of 8 tokens in one piece. Parts next-1k … next-100k: conversations of that length that
  *            go on by a turn of 128 tokens with each request. `parts=` takes some of them. `tokenizer=` is
  *            the directory of a tokenizer for routers and engines.
+ *            Parts plane-stream and plane-whole: stream and whole once more, through routers that differ in
+ *            their request plane (`--request-plane`) alone; KV events come over ZeroMQ to all of them.
  *            Parts open-…: one server at a time between a load and mock engines that answer at once, in an
  *            open loop. open-seen-N: three quarters of each prompt came before; open-new-N: new text;
  *            open-next-N: the next turn of a conversation; 1k at 200/s, 12k at 25/s, 100k at 3/s, one token
@@ -20,6 +22,8 @@
  *            relay parse  the same, with the body read whole and given to JSON.parse
  *            homing       the router of this checkout, with KV events and a tokenizer of its own
  *            before       the router of another checkout (installed), with `against=PATH`
+ *            http, tcp, nats   of plane-…: the router of this checkout, by how it calls its engines; nats
+ *                         where nats-server is installed: there the engines' process also relays to itself
  *            The engines of these parts are ten times as fast, which changes how long a part takes.
  * Warm-up    A router runs for days, so code that is not compiled yet is no part of the question: relays and
  *            router first get `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one
@@ -43,6 +47,9 @@
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
+ *            plane-…: `tcp ÷ http` is the CPU time of the router process for a request over TCP, by that over
+ *            HTTP, of the same run; at most 1.1 is the floor. `--runs 7` for a verdict. Broker and engines
+ *            are not in it.
  *            Open parts: `CPU` of the server and all its children for a request; `added` is less what the
  *            same load met directly a moment before; `lag` is how late the load was, `other cores` what
  *            else ran: "do not trust" says when one of them, or the core of the load, was the limit.
@@ -80,7 +87,7 @@ const partNames = parameter('parts', {
 const unknownPart = partNames.find(name => !isClosedPart(name) && !isOpenPart(name))
 if (unknownPart !== undefined) {
   usage(
-    `parts=${unknownPart.slice(0, 80)}: not stream, whole, new-Nk, next-Nk, open-seen-Nk, open-new-Nk or open-next-Nk (1k, 12k, 100k), ` +
+    `parts=${unknownPart.slice(0, 80)}: not stream, whole, plane-stream, plane-whole, new-Nk, next-Nk, open-seen-Nk, open-new-Nk or open-next-Nk (1k, 12k, 100k), ` +
       'open-stream or open-rate; those of open- also with -events',
   )
 }
@@ -138,6 +145,7 @@ function run(part: string): Promise<Measures | Skip> {
 }
 
 const RATIO = { floor: 1.05, goal: 1 }
+const PLANE = { floor: 1.1, goal: 1 }
 const SHORT = { floor: 2, goal: 1.5 }
 const LONG = { floor: 1.5, goal: 1 }
 await runBench(
@@ -153,6 +161,8 @@ await runBench(
       'new-1k homing ÷ relay parse': SHORT,
       'next-1k homing ÷ relay parse': SHORT,
       'next-100k homing ÷ relay parse': LONG,
+      'plane-stream tcp ÷ http': PLANE,
+      'plane-whole tcp ÷ http': PLANE,
     },
   },
   run,

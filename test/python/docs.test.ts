@@ -48,9 +48,8 @@ t.test('the Python package is installed and used as printed', { skip }, async t 
   t.equal((await run(found(plainPython()).path, ['-m', 'venv', environment], folder)).exitCode, 0)
   const python = join(environment, 'bin/python')
 
-  const [plain, withPublisher] = blocksOf(page, 'sh')[0]!.trim().split('\n')
-  t.match(readme, plain!)
-  t.match(readme, withPublisher!)
+  const [plain, withPublisher, withPlanes] = blocksOf(page, 'sh')[0]!.trim().split('\n')
+  for (const line of [plain, withPublisher, withPlanes]) t.match(readme, line!)
   const flags = '--quiet --disable-pip-version-check --retries 1 --timeout 20'
   const install = (line: string) =>
     run('bash', ['-c', `${environment}/bin/${line.replace('pip install', `pip install ${flags}`)}`], folder)
@@ -77,7 +76,7 @@ t.test('the Python package is installed and used as printed', { skip }, async t 
     writeFileSync(join(folder, 'program.py'), text.replace('http://127.0.0.1:8000', router.url))
     return run(python, ['program.py'], folder)
   }
-  const [client, publisher] = blocksOf(page, 'python')
+  const [client, publisher, worker] = blocksOf(page, 'python')
   const generated = await program(client!)
   t.equal(generated.exitCode, 0, generated.output)
   t.match(generated.output, /^(\[[\d, ]*\]\n)+\S+ 0\n$/)
@@ -92,6 +91,12 @@ t.test('the Python package is installed and used as printed', { skip }, async t 
     "zmq_endpoint='tcp://127.0.0.1:*', replay_endpoint='tcp://127.0.0.1:*'",
   )
   t.strictSame(await program(anywhere), { exitCode: 0, output: '' })
+  const planes = await install(withPlanes!)
+  t.equal(planes.exitCode, 0, planes.output)
+  const door =
+    /^homing router --worker 'http:\/\/(\S+)\?block_size=16&requests=tcp:\/\/\1' --request-plane tcp\n$/
+  t.match(await program(worker!), { exitCode: 0, output: door })
+  t.equal((await run(python, ['-c', 'import nats'], folder)).exitCode, 0)
   const library = (await run(python, ['-c', 'import homing; print(homing.__file__)'], folder)).output
   t.ok(existsSync(join(library.trim(), '../py.typed')), 'with its type hints')
   t.ok(library.startsWith(environment), library)

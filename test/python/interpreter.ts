@@ -4,6 +4,7 @@
  *   plainPython      its standard library alone: what clients of the router need
  *   packagedPython   with pyzmq and msgpack, in an environment of its own, which is made once for each Python
  *                    and each list of packages, and kept below node_modules/.cache
+ *   workerPython     the same with nats-py, besides: what workers at a broker need
  *
  *   validatingPython with kubernetes-validate, which has the schemas of Kubernetes
  *   helmLibrary      Helm as a library, from the package helm-sdkpy
@@ -26,6 +27,7 @@ const ROOT = join(import.meta.dirname, '../..')
 export const CLIENT = join(ROOT, 'clients/python')
 const CACHE = join(ROOT, 'node_modules/.cache/homing-python')
 const PACKAGES = ['pyzmq>=24', 'msgpack>=1.0']
+const NATS = 'nats-py>=2.6'
 const VALIDATE = ['kubernetes-validate==1.37.0']
 const HELM = 'helm-sdkpy==0.1.32'
 const HELM_LIBRARY = 'helm_sdkpy/_lib/linux-amd64/libhelm_sdkpy.so'
@@ -43,6 +45,7 @@ export type FoundPython = Python | string
 
 let plain: FoundPython | undefined
 let packaged: FoundPython | undefined
+let worker: FoundPython | undefined
 
 export function plainPython(): FoundPython {
   plain ??= probed()
@@ -52,6 +55,11 @@ export function plainPython(): FoundPython {
 export function packagedPython(): FoundPython {
   packaged ??= withPackages(plainPython(), PACKAGES, 'import zmq, msgpack')
   return packaged
+}
+
+export function workerPython(): FoundPython {
+  worker ??= withPackages(plainPython(), [...PACKAGES, NATS], 'import zmq, msgpack, nats')
+  return worker
 }
 
 export function validatingPython(): FoundPython {

@@ -26,14 +26,49 @@ export interface Script {
   readonly failure?: Error
   /** Ids in each output; default 1. */
   readonly pieceTokens?: number
+  /** Begins anew at its end. */
+  readonly isEndless?: boolean
 }
 
-export class ScriptedWorker {
+/** A scripted worker, of whatever language. */
+export interface Scripted {
+  readonly requests: readonly TokenRequest[]
+  /** Requests whose clients left. */
+  readonly cancelled: number
+  /** Generators that have ended, in whatever way. */
+  readonly ended: number
+  /** Those that stop. */
+  readonly held: number
+  /** Lets those go on that stop. */
+  go(): void
+}
+
+export interface StartedWorker {
+  readonly worker: Scripted
+  readonly url: string
+  openRequests(): number | Promise<number>
+  close(graceMs: number): Promise<void>
+  /** As abruptly as its language allows. */
+  die(): Promise<void>
+}
+
+/** Starts a worker that runs until the test ends. */
+export type StartScripted = (
+  t: Test,
+  scripts: readonly Script[],
+  options: WorkerPlace,
+) => Promise<StartedWorker>
+
+/** Which way requests come, and how long an answer may be. */
+export type WorkerPlace = Pick<
+  WorkerOptions,
+  'requestPlane' | 'nats' | 'etcd' | 'namespace' | 'port' | 'contextLength'
+>
+
+export class ScriptedWorker implements Scripted {
   readonly requests: TokenRequest[] = []
   readonly scripts: readonly Script[]
-  /** Aborted signals. */
   cancelled = 0
-  /** Generators that have ended, in whatever way. */
   ended = 0
   running: RunningWorker | undefined
   readonly #gates: (() => void)[] = []
@@ -53,7 +88,6 @@ export class ScriptedWorker {
     return this.running
   }
 
-  /** Lets those go on that stop. */
   go(): void {
     for (const gate of this.#gates.splice(0)) gate()
   }
@@ -71,6 +105,7 @@ export class ScriptedWorker {
       failsAt,
       failure,
       pieceTokens = 1,
+      isEndless = false,
     } = this.scripts[Number(request.samplingOptions['seed'] ?? 0)]!
     try {
       for (let at = request.resumedTokens; at < ids.length; at += pieceTokens) {
@@ -78,6 +113,7 @@ export class ScriptedWorker {
         if ([holdsAt].flat().includes(at)) await new Promise<void>(resolve => this.#gates.push(resolve))
         const piece = ids.slice(at, at + pieceTokens)
         yield pieceTokens === 1 ? piece[0]! : piece
+        if (isEndless && at + pieceTokens >= ids.length) at = -pieceTokens
       }
     } finally {
       this.ended++
@@ -115,7 +151,7 @@ export async function broker(t: Test): Promise<NatsServer> {
 }
 
 /** Options by which a worker takes requests over this plane. */
-export function over(plane: Plane, nats: NatsServer | undefined): Partial<WorkerOptions> {
+export function over(plane: Plane, nats: NatsServer | undefined): WorkerPlace {
   if (plane !== 'nats') return { requestPlane: plane }
   // There it is found by its registration alone.
   return { requestPlane: plane, nats: [nats!.address], namespace: 'test', port: ++port }
@@ -129,11 +165,23 @@ export async function workerOf(t: Test, scripts: readonly Script[], options: Par
   return { worker, running }
 }
 
+/** In this process, by @homing/worker. */
+export const startInProcess: StartScripted = async (t, scripts, options) => {
+  const { worker, running } = await workerOf(t, scripts, options)
+  return {
+    worker,
+    url: running.url,
+    openRequests: () => running.openRequests,
+    close: graceMs => running.close(graceMs),
+    die: () => running.close(0),
+  }
+}
+
 /** A router over these workers, all of which are up. */
 export async function routerOver(
   t: Test,
   plane: Plane,
-  workers: readonly RunningWorker[],
+  workers: readonly Pick<StartedWorker, 'url'>[],
   nats: NatsServer | undefined,
   argv: readonly string[] = [],
 ): Promise<RouterClient> {
@@ -155,9 +203,12 @@ export function overEachPlane(
   root: Test,
   title: string,
   run: (t: Test, plane: Plane, nats: NatsServer | undefined) => Promise<void>,
+  skipOf: (plane: Plane) => string | false = () => false,
 ) {
-  for (const plane of PLANES)
-    root.test(`${title}, over ${plane}`, { skip: plane === 'nats' && NO_NATS_SERVER }, async t =>
+  for (const plane of PLANES) {
+    const skip = skipOf(plane) || (plane === 'nats' && NO_NATS_SERVER)
+    root.test(`${title}, over ${plane}`, { skip }, async t =>
       run(t, plane, plane === 'nats' ? await broker(t) : undefined),
     )
+  }
 }

@@ -9,7 +9,14 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { createInterface } from 'node:readline'
 import t, { type Test } from 'tap'
-import { CLIENT, found, plainPython, pythonEnvironment, skipOf } from '../python/interpreter.ts'
+import {
+  CLIENT,
+  found,
+  packagedPython,
+  plainPython,
+  pythonEnvironment,
+  skipOf,
+} from '../python/interpreter.ts'
 import { chunksOf, RouterClient, startTestRouter, TINY_TOKENIZER, until } from './fleet.ts'
 import { chatIdsOf } from './token-world.ts'
 
@@ -18,24 +25,27 @@ const MESSAGES = [{ role: 'user', content: 'Which way is home?' }]
 const NODE_EXAMPLE = join(import.meta.dirname, '../../packages/worker/examples/worker.ts')
 const PYTHON_EXAMPLE = join(CLIENT, 'examples/token_worker.py')
 
-/** A started example, and the line that it prints. */
+/** A started example, and the words of the line that it prints behind `homing router`. */
 async function startExample(
   t: Test,
   command: string,
   args: readonly string[],
   env: NodeJS.ProcessEnv,
-): Promise<{ readonly child: ChildProcess; readonly url: string }> {
-  const child = spawn(command, [...args, TINY_TOKENIZER], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+): Promise<{ readonly child: ChildProcess; readonly url: string; readonly argv: readonly string[] }> {
+  const child = spawn(command, [...args.slice(0, 1), TINY_TOKENIZER, ...args.slice(1)], {
+    env,
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   t.teardown(() => child.kill('SIGKILL'))
   for await (const line of createInterface({ input: child.stdout! })) {
-    const url = /^homing router --worker '(\S+)'$/.exec(line)?.[1]
-    if (url !== undefined) return { child, url }
+    const [, url, more] = /^homing router --worker '(\S+)'(.*)$/.exec(line) ?? []
+    if (url !== undefined) return { child, url, argv: more!.split(' ').slice(1) }
   }
   throw new Error(`the example ended with ${child.exitCode}`)
 }
 
-async function serves(t: Test, url: string): Promise<RouterClient> {
-  const router = await startTestRouter([url], [])
+async function serves(t: Test, url: string, argv: readonly string[] = []): Promise<RouterClient> {
+  const router = await startTestRouter([url], argv)
   t.teardown(() => router.stop(0))
   const client = new RouterClient(router.url)
   await until('it is up', async () =>
@@ -74,6 +84,17 @@ t.test('the example in Python', { skip: skipOf(plainPython()) }, async t => {
   const python = found(plainPython())
   const { child, url } = await startExample(t, python.path, [PYTHON_EXAMPLE], pythonEnvironment())
   await serves(t, url)
+  child.stdin!.end()
+  t.strictSame(await once(child, 'exit'), [0, null])
+})
+
+t.test('the example in Python, over TCP', { skip: skipOf(packagedPython()) }, async t => {
+  const python = found(packagedPython())
+  const args = [PYTHON_EXAMPLE, '--request-plane', 'tcp']
+  const { child, url, argv } = await startExample(t, python.path, args, pythonEnvironment())
+  t.strictSame(argv, ['--request-plane', 'tcp'])
+  const client = await serves(t, url, argv)
+  t.match((await client.send('/workers')).json.workers[0].called_at, /^tcp:/)
   child.stdin!.end()
   t.strictSame(await once(child, 'exit'), [0, null])
 })

@@ -11,6 +11,7 @@ import unittest
 from urllib.parse import urlsplit
 
 from homing import HomingError, RefuseRequest, TokenWorker
+from homing._worker_http import has_left
 from homing.worker import Context
 
 
@@ -141,7 +142,7 @@ class TestTroubles(WorkerCase):
         self.addCleanup(far.close)
         high = socket.socket(fileno=fcntl.fcntl(near.detach(), fcntl.F_DUPFD, 1100))
         self.addCleanup(high.close)
-        context = Context("r", high)
+        context = Context("r", lambda: has_left(high))
         self.assertFalse(context.is_stopped())
         far.close()
         self.assertTrue(context.is_stopped())

@@ -14,8 +14,8 @@ class HomingError(Exception):
     name     stable, for programs: that of the router's answer, such as ``model_not_found`` or
              ``duplicate_request``, or one of this package (docs/python.md lists them): ``bad_option``,
              ``closed``, ``unreachable``, ``timeout``, ``bad_answer``, ``generate_failed``, ``no_token_ids``,
-             ``dump_too_large``; of publishers ``packages_missing``, ``listen_failed``, ``bad_block``,
-             ``block_size``, ``bad_event_id``
+             ``dump_too_large``; of publishers and workers ``packages_missing``, ``listen_failed``, of
+             publishers ``bad_block``, ``block_size``, ``bad_event_id``
     message  for people: what could not be done, why, and what would be right
     param    the member of the request that the router refuses; None: it names none
     """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import operator
 import os
 import threading
@@ -22,6 +21,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optio
 
 from ._held_blocks import POOL, TIERS, Entry, HeldBlocks, Labels, parents_first, runs
 from ._labels import CxlMemoryMetadata, Label, MoeMetadata, PerBlock, checked_place, fields, labels_of
+from ._packages import needed
 from ._replies import WINDOW_MESSAGES, Replies, Snapshot
 from .errors import refused, shown
 
@@ -576,14 +576,7 @@ class ZmqKvEventPublisher(KvEventPublisher):
 
 
 def _needed(module: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise refused(
-            "packages_missing",
-            f"cannot publish KV events: the package {package} is missing; "
-            'type: pip install "homing[publisher]", or pip install pyzmq msgpack',
-        ) from error
+    return needed(module, package, "publish KV events", "publisher", "pyzmq msgpack")
 
 
 def _key(given: EngineHash, what: str) -> int:
