@@ -140,10 +140,11 @@ export class StreamContinuation {
     }
     const route = ready.legs?.route
     const { migrationsMax = 0 } = this.#parts.limits
-    if (this.#given !== undefined || migrationsMax === 0 || !isStream) return false
+    if (this.#given !== undefined || !isStream) return false
     if (route !== 'chat' && route !== 'completions') return false
     this.#given = ready
-    this.#delivered = new DeliveredStream(route, this.#parts.memory.take)
+    // Where nobody may go on, only its end is looked for.
+    this.#delivered = new DeliveredStream(route, migrationsMax === 0 ? () => false : this.#parts.memory.take)
     return false
   }
 
@@ -165,9 +166,9 @@ export class StreamContinuation {
     return this.#delivered.unfit
   }
 
-  /** The chunk with which a stream ends has not passed, and another worker may send it. */
+  /** The chunk with which a chat or completion ends has not passed; whoever may go on with it. */
   get isUnfinished(): boolean {
-    return this.#unfit === undefined && this.#delivered?.isFinished === false
+    return this.#delivered?.isUnfinished === true
   }
 
   /** Its worker has failed: whether another one may go on, as far as that is known now. Counts why not. */

@@ -1,5 +1,6 @@
 /** Streams that another worker goes on with: what it is sent, what the client gets, and what is settled. */
 
+import type { ReadRequest } from '@homing/actors/tokenizer'
 import t, { type Test } from 'tap'
 import { decisionFor } from './call-world.ts'
 import { start as startWorld } from './gateway-world.ts'
@@ -48,7 +49,8 @@ async function run(
     body = BODY,
     migrationsMax = 1,
     dies = true,
-  }: { body?: object; migrationsMax?: number; dies?: boolean } = {},
+    more = {},
+  }: { body?: object; migrationsMax?: number; dies?: boolean; more?: Partial<ReadRequest> } = {},
 ) {
   let port = 0
   const sent: { path: string; body: Record<string, unknown> }[] = []
@@ -67,6 +69,7 @@ async function run(
           isCounted: true,
           tokenIds: ids,
           promptTokens: ids?.length ?? 3,
+          ...more,
         }
         return { kind: 'read', request: read }
       },
@@ -173,6 +176,47 @@ t.test(
     t.strictSame(seen((await run(t, open, { dies: false })).client.body), ['one two', 'done'])
   },
 )
+
+t.test('a stream that ends without its end is a failure, also where no worker may go on', async t => {
+  const choice = (index: number, members: object, finish: string | null = null): string =>
+    event({ ...SAME, choices: [{ index, delta: members, finish_reason: finish }] })
+  const one = text('one')
+  const tool = delta({ tool_calls: [{ index: 0, function: { name: 'f', arguments: '{}' } }] })
+  const probable = event({ ...SAME, choices: [{ index: 0, delta: { content: 'one' }, logprobs: {} }] })
+  const cases: readonly (readonly [
+    outcome: string,
+    begun: string,
+    rest: string,
+    Parameters<typeof run>[2],
+  ])[] = [
+    ['limit', one, text('', 'stop'), { migrationsMax: 0 }],
+    ['limit', one + tool, delta({}, 'tool_calls'), { migrationsMax: 0 }],
+    ['pinned', one, text('', 'stop'), { more: { pinnedInstanceId: 7 } }],
+    ['other_content', delta({ reasoning: 'why' }) + one, text('', 'stop'), {}],
+    ['other_content', one + tool, delta({}, 'tool_calls'), {}],
+    ['logprobs', probable, text('', 'stop'), {}],
+    [
+      'choices',
+      one + choice(1, { content: 'two' }) + choice(0, {}, 'stop') + choice(1, { content: '!' }),
+      choice(1, {}, 'length'),
+      {},
+    ],
+  ]
+  for (const [outcome, begun, rest, options] of cases) {
+    const ends = [head(200, SSE), finish(ROLE + begun)]
+    const cut = await run(t, [ends], { ...options, dies: false })
+    t.match(seen(cut.client.body)[1], 'upstream_failed', `${outcome}: ${cut.client.body}`)
+    t.strictSame(cut.settled, [['error', false]])
+    t.strictSame(cut.outcomes, [outcome])
+    t.match(cut.world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'cut' } }])
+    const whole = await run(t, [[head(200, SSE), finish(ROLE + begun + rest)]], { ...options, dies: false })
+    t.equal(whole.client.body, ROLE + begun + rest, `${outcome}: its end is there, though no [DONE]`)
+    t.strictSame(whole.settled, [['ok', false]])
+  }
+  const second = await run(t, [BEGUN, [head(200, SSE), finish(more(' two'))]])
+  t.strictSame(seen(second.client.body), ['one two', 'upstream_failed'], 'the second one ends without it')
+  t.strictSame(second.settled.at(-1), ['error', false])
+})
 
 t.test('where only the end was missing it is written, whatever was asked for', async t => {
   for (const members of [{}, { n: 1, tools: [{ type: 'function' }] }, { logprobs: true }]) {

@@ -10,6 +10,7 @@
  * Invariants
  *   I1  `text` is that of all content events that passed, in order; or `unfit` says why it is not known.
  *   I2  The memory is that of the text, doubled at most, and one event.
+ *   I3  Whether its end has passed is known in any case, so that a stream that is cut is not taken for whole.
  */
 
 import { isDeepStrictEqual } from 'node:util'
@@ -56,6 +57,8 @@ const TEXT_BYTES_FIRST = 256
 const STREAM_TEXT_BYTES_MAX = 4_194_304
 /** Some engines write another time into the events of each second: what they have in common is found anew. */
 const LEARN_EVERY = 16
+/** A choice other than the first, or a finish reason that is not null. A text has its quotes escaped. */
+const NOTABLE = /"index"\s*:\s*[1-9]|"finish_reason"\s*:\s*[^\sn]/
 
 export class DeliveredStream {
   readonly #form: DeliveredForm
@@ -70,6 +73,9 @@ export class DeliveredStream {
   #sample: StreamChunk | undefined
   #isFinished = false
   #hasUsage = false
+  /** That have begun, by the largest index, and that have ended; counted whatever else is known. */
+  #choices = 0
+  #choicesEnded = 0
   #unfit: UnfitStream | undefined
 
   constructor(form: DeliveredForm, take: TakeMemory) {
@@ -87,9 +93,15 @@ export class DeliveredStream {
     return this.#isFinished
   }
 
+  /** A chunk with a finish reason is missing; also known where `unfit` says that the text is not. */
+  get isUnfinished(): boolean {
+    return this.#unfit === undefined ? !this.#isFinished : this.#choicesEnded < this.#choices
+  }
+
   /** Takes in whole events, which are only read. */
   push(bytes: Uint8Array): void {
-    for (let at = 0; at < bytes.length && this.#unfit === undefined; ) {
+    let at = 0
+    while (at < bytes.length && this.#unfit === undefined) {
       const behind = this.#likeTheLast(bytes, at)
       if (behind > at) {
         at = behind
@@ -99,6 +111,7 @@ export class DeliveredStream {
       this.#event(bytes.subarray(at, end))
       at = end
     }
+    if (at < bytes.length) this.#lookForEnds(bytes.subarray(at))
   }
 
   /** Throws SyntaxError where the texts of the events are none together. */
@@ -161,7 +174,25 @@ export class DeliveredStream {
     else this.#chunk(chunk, event)
   }
 
+  /** Of events whose text is not kept. Those that tell nothing of an end are not parsed. */
+  #lookForEnds(bytes: Uint8Array): void {
+    if (this.#choices === 1 && !NOTABLE.test(latin1Of(bytes))) return
+    for (const event of eventsOf(bytes)) {
+      const payload = payloadOf(event)
+      const chunk = payload === undefined ? undefined : tryChunk(payload)
+      if (chunk !== undefined) this.#count(chunk)
+    }
+  }
+
+  #count({ choices }: StreamChunk): void {
+    for (const { index, finish_reason: reason } of choices) {
+      this.#choices = Math.max(this.#choices, typeof index === 'number' ? index + 1 : 1)
+      if (reason != null) this.#choicesEnded++
+    }
+  }
+
   #chunk(chunk: StreamChunk, event: Uint8Array): void {
+    this.#count(chunk)
     const [choice, another] = chunk.choices
     if (choice === undefined) {
       if (chunk.usage != null) this.#hasUsage = true
@@ -291,6 +322,10 @@ function textEnd(bytes: Uint8Array, from: number): number {
   let at = from
   while (at < bytes.length && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1
   return at
+}
+
+function latin1Of(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1')
 }
 
 function isAt(bytes: Uint8Array, at: number, expected: Uint8Array): boolean {
