@@ -68,6 +68,16 @@ function textOf(chunks: readonly any[]): string {
   return chunks.map(({ choices: [choice] }) => choice?.text ?? choice?.delta?.content ?? '').join('')
 }
 
+/** What a stream in one piece has once. */
+// biome-ignore lint/suspicious/noExplicitAny: chunks of many forms
+function partsOf(chunks: readonly any[]) {
+  return {
+    heads: new Set(chunks.map(({ id, object, model, created }) => [id, object, model, created].join())).size,
+    roles: chunks.filter(({ choices }) => choices[0]?.delta?.role != null).length,
+    ends: chunks.filter(({ choices }) => choices[0]?.finish_reason != null).length,
+  }
+}
+
 for (const [path, given] of FORMS)
   t.test(`${path} ${JSON.stringify(given).slice(0, 30)}: continued, wherever it breaks`, async t => {
     const fleet = await startFleetOf(t)
@@ -81,13 +91,7 @@ for (const [path, given] of FORMS)
       t.equal(answer.status, 200)
       const chunks = chunksOf(answer.text)
       t.equal(textOf(chunks), textOf(whole), `dead after ${tokens} tokens`)
-      const kinds = new Set(
-        chunks.map(({ id, object, model, created }) => [id, object, model, created].join()),
-      )
-      t.equal(kinds.size, 1, 'one stream')
-      t.equal(chunks.filter(({ choices }) => choices[0]?.finish_reason != null).length, 1, 'one end')
-      const roles = chunks.filter(({ choices }) => choices[0]?.delta?.role != null)
-      t.equal(roles.length, path === CHAT ? 1 : 0)
+      t.strictSame(partsOf(chunks), { heads: 1, roles: path === CHAT ? 1 : 0, ends: 1 })
       t.match(chunks.at(-1).usage, {
         prompt_tokens: whole.at(-1).usage.prompt_tokens,
         completion_tokens: TOKENS,
@@ -281,8 +285,8 @@ t.test('the rest has a receipt of its own, and finds in the cache what there is'
   t.equal(rest.prompt_tokens, first.prompt_tokens + 40)
 })
 
-t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=${SEED})`, async t => {
-  const random = seededRandom(SEED)
+/** Three engines, each a process, and a router over them. `start`: again, in place of one that is dead. */
+async function startProcesses(t: Test, argv: readonly string[]) {
   const ports = await freePorts(9)
   const start = (i: number) => {
     const [port, events, replay] = ports.slice(3 * i).map(String) as [string, string, string]
@@ -295,10 +299,54 @@ t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=
   t.teardown(() => engines.forEach(engine => void engine.kill('SIGKILL')))
   const router = await startTestRouter(
     engines.map(({ url }) => url),
-    [],
+    argv,
   )
   t.teardown(() => router.stop(0))
-  const client = new RouterClient(router.url)
+  return { engines, start, client: new RouterClient(router.url) }
+}
+
+t.test('the streams of an engine that is stopped go on elsewhere, or end with an error', async t => {
+  // All limits of requests are those by default.
+  const { engines, client } = await startProcesses(t, [
+    '--probe-interval',
+    '300ms',
+    '--probe-timeout',
+    '200ms',
+  ])
+  const body = (i: number) => ({
+    ...{ model: MODEL, max_tokens: 400, stream: true },
+    messages: [{ role: 'user', content: `chat ${i}` }],
+    // Every fourth one cannot be continued.
+    ...(i % 4 === 0 ? { logprobs: true } : {}),
+  })
+  const answers = Array.from({ length: 36 }, (_, i) => client.open(CHAT, { body: body(i) }))
+  const begun = await Promise.all(answers)
+  const texts = begun.map(async ({ body }) => body.text())
+  engines[0]!.kill('SIGSTOP')
+  const beganMs = performance.now()
+  const counts = { whole: 0, cut: 0 }
+  const all = await Promise.all(texts)
+  t.comment(`over after ${Math.round(performance.now() - beganMs)} ms`)
+  for (const [i, text] of all.entries()) {
+    if (text.endsWith('data: [DONE]\n\n')) {
+      counts.whole++
+      const chunks = chunksOf(text)
+      t.strictSame(partsOf(chunks), { heads: 1, roles: 1, ends: 1 })
+      t.equal(textOf(chunks), textOf(chunksOf((await send(engines[1]!.url, CHAT, { body: body(i) })).text)))
+    } else {
+      counts.cut++
+      t.equal(i % 4, 0, `stream ${i} could have gone on: ${text.slice(-300)}`)
+      t.match(cutOf(text).error, { code: 'timeout' })
+    }
+  }
+  t.ok(counts.cut >= 1 && counts.whole >= 27, JSON.stringify(counts))
+  t.ok((await countOf({ router: client, engines: [] }, 'place')) >= 1)
+  await client.drained()
+})
+
+t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=${SEED})`, async t => {
+  const random = seededRandom(SEED)
+  const { engines, start, client } = await startProcesses(t, [])
   for (let run = 0; run < RUNS; run++) {
     const bodies = Array.from({ length: STREAMS }, (_, i) => ({
       model: MODEL,
@@ -319,6 +367,7 @@ t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=
       const chunks = chunksOf(text)
       const whole = chunksOf(wholes[i]!.text)
       t.equal(textOf(chunks), textOf(whole)) || t.bailout(`run ${run}, stream ${i} has another text`)
+      t.strictSame(partsOf(chunks), { heads: 1, roles: 1, ends: 1 }, `run ${run}, stream ${i}`)
       t.equal(chunks.at(-1).usage.completion_tokens, bodies[i]!.max_tokens)
     }
     await client.drained()

@@ -170,6 +170,8 @@ export class Exchange {
     const wholeMs = nowMs - (slices.computed === undefined ? figures.decidedMs : figures.attemptMs)
     if (!mayBeSilent && nowMs - figures.heardMs >= silenceMsMax)
       this.#turns.take(failures.tooLong(failed, `no byte for ${silenceMsMax} ms`, true))
+    else if (!mayBeSilent && failures.isLost(failed, figures.heardMs, nowMs))
+      this.#turns.take(failures.lost(failed, nowMs - figures.heardMs))
     else if (request.state === 'calling' && failures.isStalled(failed, request.ready.routing, nowMs))
       this.#turns.take(failures.stalled(failed, nowMs))
     else if (requestMsMax > 0 && wholeMs >= requestMsMax) {

@@ -168,6 +168,7 @@ class Gateway {
   /** Id of this life. */
   readonly life: string
   readonly #deadlyPrompts: DeadlyPrompts
+  readonly #progress: WorkerProgress
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
   readonly #tokens: TokenWorkers
@@ -259,6 +260,7 @@ class Gateway {
     const known = { fleet, names, responses, peers, slices, tokens }
     this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
     this.#continuationMemory = new ContinuationMemory(args.exchangeLimits.migrationBytesMax ?? 0)
+    this.#progress = new WorkerProgress(args.exchangeLimits.stallMsMin)
     this.#exchanges = new Exchanges({
       bodies,
       openMax: args.openRequestsMax,
@@ -271,7 +273,7 @@ class Gateway {
       placements,
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: this.#deadlyPrompts,
-      progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
+      progress: this.#progress,
       firstTokens: new FirstTokenTimes(),
       lentBodies: new LentBodies(),
       streamForms: new StreamForms(),
@@ -415,6 +417,7 @@ class Gateway {
 
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
+    this.#progress.takeFleet(fleet, this.#clock.nowMs())
     this.#slices.takeFleet(fleet)
     this.#tokens.takeFleet(fleet)
     for (const [model, state] of this.#pools.takeFleet(fleet)) {

@@ -21,6 +21,7 @@ import type { GatewayMessage } from './messages.ts'
 import type { Placement } from './placement.ts'
 import type { AnswerFigures } from './request-metrics.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
+import type { WorkerProgress } from './worker-progress.ts'
 import { SHEDDING_STATUSES } from './worker-statuses.ts'
 
 /** Of an answer of one token; the ids of the blocks of a million tokens take half a megabyte. */
@@ -30,6 +31,7 @@ export interface PrefillLegParts extends Omit<WorkerCallParts, 'clock' | 'mayRef
   readonly context: ActorContext<GatewayMessage>
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
+  readonly progress: Pick<WorkerProgress, 'isLost'>
   readonly limits: { readonly silenceMsMax: number }
 }
 
@@ -135,9 +137,12 @@ export class PrefillLeg {
   /** Gives up a worker that is silent, else sends a sign of life. */
   look(nowMs: number): void {
     if (this.#call === undefined) return
-    const { silenceMsMax } = this.#parts.limits
+    const { limits, progress } = this.#parts
+    const { silenceMsMax } = limits
     if (nowMs - this.#calledMs >= silenceMsMax)
       this.#failed(`no answer for ${silenceMsMax} ms`, 'silent', { isSure: true })
+    else if (progress.isLost(this.decision.workerId, this.#calledMs, nowMs))
+      this.#failed('no answer, and it is down or has left', 'silent', { isSure: true })
     else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#start.placement.id })
   }
 

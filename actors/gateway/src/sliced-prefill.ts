@@ -37,6 +37,7 @@ import type { Placement, Placements } from './placement.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import type { GivenUp, SlicedPrompt } from './sliced-prompt.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
+import type { WorkerProgress } from './worker-progress.ts'
 
 export type SlicesEnd =
   | { readonly kind: 'computed'; readonly slice: PromptSlice }
@@ -62,6 +63,7 @@ export interface SlicedPrefillParts extends Omit<WorkerCallParts, 'clock' | 'may
   readonly slices: SliceTrust
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
+  readonly progress: Pick<WorkerProgress, 'isLost'>
   readonly limits: { readonly silenceMsMax: number }
 }
 
@@ -156,8 +158,10 @@ export class SlicedPrefill {
   /** Gives up a slice whose worker is silent, else sends a sign of life. */
   look(nowMs: number): void {
     if (this.#call === undefined) return
-    const { silenceMsMax } = this.#parts.limits
-    if (nowMs - this.#calledMs >= silenceMsMax) this.#over({ why: 'silent' })
+    const { limits, progress } = this.#parts
+    const isSilent = nowMs - this.#calledMs >= limits.silenceMsMax
+    if (isSilent || progress.isLost(this.#decision.workerId, this.#calledMs, nowMs))
+      this.#over({ why: 'silent' })
     else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id })
   }
 

@@ -55,9 +55,12 @@ export class TriedWorkers {
     return this.#failed.length - this.#uncounted < this.#parts.limits.retriesMax
   }
 
-  /** Whether another one may be tried if the current worker fails the request now. */
-  mayTryOther(wasTaken: boolean): boolean {
-    if (!this.isFew || this.#parts.retryBudget.isEmpty) return false
+  /**
+   * Whether another one may be tried if the current worker fails the request now. `isCharged`: against the
+   * retry budget.
+   */
+  mayTryOther(wasTaken: boolean, isCharged = true): boolean {
+    if (!this.isFew || (isCharged && this.#parts.retryBudget.isEmpty)) return false
     return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
   }
 

@@ -9,6 +9,7 @@
  *   breaks an idle connection                 call it once more
  *   breaks, sheds load, stalls, fails inside  place the request again
  *   breaks off a stream that has begun        have another worker go on
+ *   is lost: frozen, or out of reach          either, as far as the answer has come
  *   could not be reached, and an Envoy has    place it where the Envoy has sent it
  *   sent it elsewhere
  *   any of these, and no try is left          fail
@@ -182,6 +183,24 @@ export class WorkerFailures {
     this.#tried.taken()
     this.#failed(call, reason, true)
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
+  }
+
+  /** Its worker does not answer any more. */
+  isLost({ decision }: FailedCall, heardMs: number, nowMs: number): boolean {
+    return this.#parts.progress.isLost(decision.workerId, heardMs, nowMs)
+  }
+
+  /** How many it takes along is not the choice of their clients: they are placed again beyond the budget. */
+  lost(call: FailedCall, silentMs: number): Turn {
+    const { decision, isRelaying, isHedging } = call
+    const reason = `it sent nothing for ${Math.round(silentMs)} ms and is down, or has left`
+    this.#failed(call, reason, true)
+    if (isRelaying) return { kind: 'goOn', error: toErrorRecord(new NoAnswerError(decision.worker, reason)) }
+    const mayPlaceAgain = this.#tried.mayTryOther(true, false)
+    this.#tried.taken()
+    if (mayPlaceAgain || isHedging)
+      return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true, isCharged: false }
+    return { kind: 'fail', error: toErrorRecord(new NoAnswerError(decision.worker, reason)), wasTaken: true }
   }
 
   /** It takes too long. `isSlow`: it is the worker that is slow, and another one may be quicker. */

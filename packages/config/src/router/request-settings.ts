@@ -225,7 +225,7 @@ export const requestSettings = [
     min: 0,
     max: HOUR_MS,
     zeroMeans: 'only --silence-timeout counts',
-    help: 'A worker that gives a request nothing for so long, while other workers answer theirs, is left for another one. It is waited for at least 10 times as long as the slowest of the last answers took to begin, and a millisecond for each token of the prompt.',
+    help: 'A worker that gives a request nothing for so long, while other workers answer theirs, is left for another one. It is waited for at least 10 times as long as the slowest of the last answers took to begin, and a millisecond for each token of the prompt. A worker that is down by its probes is left after so much silence also in the middle of an answer.',
   },
   {
     key: 'streamKeepAliveMs',
