@@ -242,7 +242,7 @@ export class SlicedPrefill {
         broke: ({ reason, failure, reusedConnection }) => {
           const { body } = ready.upstream
           if (failure === 'reset' && !reusedConnection && body !== undefined)
-            deadlyPrompts.broke(body, workerId, this.#nowMs)
+            deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - this.#calledMs)
           if (failure === 'connect' || (failure === 'reset' && !reusedConnection))
             directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
           failed('failed', reason)

@@ -122,14 +122,14 @@ export class WorkerFailures {
   }
 
   broke(call: FailedCall, { reason, failure, reusedConnection, servedBy }: BrokenCall): Turn {
-    const { decision, body, isRelaying, mayCallAgain, isHedging } = call
+    const { decision, body, calledMs, isRelaying, mayCallAgain, isHedging } = call
     const { workerId } = decision
     const { directory, deadlyPrompts } = this.#parts
     if (servedBy !== undefined) return this.#moved(decision, servedBy, reason)
     // The worker may have closed an idle connection; only a second break shows whether the worker failed.
     const isIdleClose = reusedConnection && mayCallAgain && !isRelaying
     if (failure === 'reset' && !isIdleClose && body !== undefined)
-      deadlyPrompts.broke(body, workerId, this.#nowMs)
+      deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - calledMs)
     if (isRelaying) return this.brokeOff(call, reason)
     if (isIdleClose) return { kind: 'callAgain' }
     const wasAsked = failure !== 'connect' && failure !== 'full'
@@ -230,7 +230,7 @@ export class WorkerFailures {
     if (suspect !== undefined) directory.tell({ type: 'suspect', workerId, ...suspect })
     if (isWithout === true) directory.tell({ type: 'lookAgain', workerId })
     if (end.kind === 'broke' && end.broken.failure === 'reset' && body !== undefined)
-      deadlyPrompts.broke(body, workerId, this.#nowMs)
+      deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - calledMs)
     if (wasTaken) this.#tried.taken()
     this.#tried.leftBeside(workerId)
   }

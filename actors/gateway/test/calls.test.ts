@@ -416,6 +416,30 @@ t.test('a prompt that breaks workers behind their first token is deadly, too', a
   t.match((await answerOf(world)).body, /broke while they worked on this very request/)
 })
 
+t.test('copies of one body that break with their workers at once are no proof against it', async t => {
+  const world = await start(t, [])
+  const { system, serve, dispatch } = world
+  const open: (() => void)[] = []
+  for (const port of [1, 2])
+    await serve(
+      port,
+      head(200, { 'content-type': 'text/event-stream' }),
+      data('data: {}\n\n'),
+      exchange => void open.push(() => exchange.destroy()),
+    )
+  await serve(3, head(200, { 'content-type': 'application/json' }), finish('{"text":"whole"}'))
+  for (const port of [1, 2]) {
+    dispatch(port)
+    await system.advance(10)
+  }
+  for (const breaks of open) {
+    breaks()
+    await system.advance(10)
+  }
+  dispatch(3)
+  t.match(await answerOf(world), { status: 200, end: 'complete' })
+})
+
 t.test('a whole answer that breaks off is asked of another worker, whatever had come of it', async t => {
   const json = { 'content-type': 'application/json' }
   for (const came of ['{', '{"choices":[{"text":"a', `{"text":"${'a'.repeat(60_000)}`]) {
