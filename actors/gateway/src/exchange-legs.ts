@@ -46,6 +46,7 @@ import {
   roomFor,
 } from './leg-bodies.ts'
 import type { Placement, Placements } from './placement.ts'
+import { ALL_BUSY, DEADLINE, MODEL_NOT_FOUND } from './placing-codes.ts'
 import { type PrefillEnd, PrefillLeg, type PrefillLegParts } from './prefill-leg.ts'
 import type { AloneReason, LegOutcome, PrefillPools } from './prefill-pools.ts'
 import { UNCALLED } from './uncalled-delivery.ts'
@@ -87,9 +88,8 @@ export type LegsEnd =
 
 /** It sheds load: the hand-over is unused. */
 const OVERLOADED = 503
-const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 /** Errors of a placement that hold for the whole request, and not for its prefill leg alone. */
-const FINAL: ReadonlySet<string> = new Set(['HOMING_ROUTER_ALL_BUSY', 'HOMING_ROUTER_MODEL_NOT_FOUND'])
+const FINAL: ReadonlySet<string> = new Set([ALL_BUSY, MODEL_NOT_FOUND])
 const isOfQueue = (code: string): boolean => code.startsWith('HOMING_QUEUE_')
 
 interface Handed extends HandedOver {

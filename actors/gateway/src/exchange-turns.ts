@@ -9,7 +9,8 @@
  *   fail, passOn the end
  *
  * Invariants
- *   I1  A placement is left before the exchange takes or asks for the next one.
+ *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is taken
+ *       out of the hedge (`calls.take`) before that, since leaving ends what is there, and adopted after it.
  *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
  */
 

@@ -34,6 +34,7 @@ import { UpstreamFailedError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
+import { DEADLINE } from './placing-codes.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import type { GivenUp, SlicedPrompt } from './sliced-prompt.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
@@ -78,7 +79,6 @@ export interface SlicedRequest {
 type Sent = { readonly cachedTokens: number | undefined } | { readonly why: GivenUp }
 
 const OUTCOMES = { computed: 'computed', refused: 'deadline' } as const
-const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 /** The engine has no completions of token ids. */
 const UNKNOWN_ROUTE: ReadonlySet<number> = new Set([404, 405, 501])
 /** Blocks that an engine may compute again with the next slice, as vLLM does with speculative decoding. */
