@@ -323,8 +323,10 @@ export class ExchangeLegs {
       context.log.warn({ worker: key, requestId, reason }, 'prefill worker hands nothing over')
       if (end.kind === 'answered') return this.#alone('failed', routing, reason)
       this.#failed(leg, end)
-      if (end.why === 'refused' || !this.#mayTryOther()) return this.#alone('failed', routing, end.reason)
-      this.#parts.retryBudget.placedAgain()
+      const isCharged = !end.isLoss || this.#failedWorkers.length > 1
+      if (end.why === 'refused' || !this.#mayTryOther(isCharged))
+        return this.#alone('failed', routing, end.reason)
+      if (isCharged) this.#parts.retryBudget.placedAgain()
     }
   }
 
@@ -413,9 +415,9 @@ export class ExchangeLegs {
     })
   }
 
-  #mayTryOther(): boolean {
+  #mayTryOther(isCharged: boolean): boolean {
     const { limits, retryBudget } = this.#parts
-    return this.#failedWorkers.length <= limits.retriesMax && !retryBudget.isEmpty
+    return this.#failedWorkers.length <= limits.retriesMax && !(isCharged && retryBudget.isEmpty)
   }
 
   /** The request goes whole although a hand-over was wanted; strictly, it is refused. */

@@ -63,6 +63,8 @@ export type PrefillEnd =
       readonly why: 'refused' | 'failed' | 'silent'
       readonly isSure: boolean
       readonly wasReached: boolean
+      /** Its worker died, or does not answer any more: whatever it had failed with it. */
+      readonly isLoss: boolean
     }
 
 export class PrefillLeg {
@@ -123,7 +125,8 @@ export class PrefillLeg {
               reason,
               isUnreachable: failure === 'connect',
             })
-          this.#failed(reason, 'failed', { isSure: failure === 'connect', wasReached })
+          const isLoss = failure === 'reset'
+          this.#failed(reason, 'failed', { isSure: failure === 'connect', wasReached, isLoss })
         },
       },
     )
@@ -142,7 +145,7 @@ export class PrefillLeg {
     if (nowMs - this.#calledMs >= silenceMsMax)
       this.#failed(`no answer for ${silenceMsMax} ms`, 'silent', { isSure: true })
     else if (progress.isLost(this.decision.workerId, this.#calledMs, nowMs))
-      this.#failed('no answer, and it is down or has left', 'silent', { isSure: true })
+      this.#failed('no answer, and it is down or has left', 'silent', { isSure: true, isLoss: true })
     else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#start.placement.id })
   }
 
@@ -178,9 +181,13 @@ export class PrefillLeg {
   #failed(
     reason: string,
     why: 'refused' | 'failed' | 'silent',
-    { isSure, wasReached = true }: { readonly isSure: boolean; readonly wasReached?: boolean },
+    {
+      isSure,
+      wasReached = true,
+      isLoss = false,
+    }: { readonly isSure: boolean; readonly wasReached?: boolean; readonly isLoss?: boolean },
   ): void {
-    this.#over({ kind: 'failed', reason, why, isSure, wasReached })
+    this.#over({ kind: 'failed', reason, why, isSure, wasReached, isLoss })
   }
 
   #over(end: PrefillEnd): void {

@@ -2,7 +2,8 @@
  * Tried workers: those that failed one request, which of them is to blame, and whether another may be tried.
  *
  * Another one is tried within `retriesMax` and the retry budget, and only once more after a worker has taken
- * the request.
+ * the request. The budget is for workers that answer badly: whoever is under way at a worker that dies is many
+ * at once, and each of them gets its one other worker.
  *
  * Blame. A worker that could not be reached, sheds load, or broke off its answer is reported to the router at
  * once. One that failed after it had taken the request may have met a bad request: it is reported when
@@ -37,12 +38,23 @@ export class TriedWorkers {
   #uncounted = 0
   /** Workers that have taken the request and failed it. */
   #takenCount = 0
+  #isRest = false
   /** Failures after the request was taken, not reported yet. */
   #suspects: WorkerFailure[] = []
 
   constructor(parts: TriedParts, report: (failure: WorkerFailure) => void) {
     this.#parts = parts
     this.#report = report
+  }
+
+  /** What is tried now counts against the retry budget: it is a request, not the rest of a stream. */
+  get isCharged(): boolean {
+    return !this.#isRest
+  }
+
+  /** No worker has taken the request and failed it. */
+  get isUntaken(): boolean {
+    return this.#takenCount === 0
   }
 
   /** Ids of the workers that have failed it and are not to get it again. */
@@ -57,9 +69,9 @@ export class TriedWorkers {
 
   /**
    * Whether another one may be tried if the current worker fails the request now. `isCharged`: against the
-   * retry budget.
+   * retry budget; default: unless it is the rest of a stream, which is bounded otherwise.
    */
-  mayTryOther(wasTaken: boolean, isCharged = true): boolean {
+  mayTryOther(wasTaken: boolean, isCharged = this.isCharged): boolean {
     if (!this.isFew || (isCharged && this.#parts.retryBudget.isEmpty)) return false
     return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
   }
@@ -83,6 +95,7 @@ export class TriedWorkers {
   leftCut(workerId: string): void {
     this.left(workerId)
     this.#uncounted++
+    this.#isRest = true
     this.#takenCount = TAKEN_MAX - 1
   }
 

@@ -115,9 +115,12 @@ export class WorkerFailures {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
     }
+    const { isCharged } = this.#tried
     // A second worker may have failed since its head came.
-    if (isHedging || mayTryOther)
-      return { kind: 'placeAgain', why: 'refused', reason: `worker ${worker} answered ${status}`, wasTaken }
+    if (isHedging || mayTryOther) {
+      const reason = `worker ${worker} answered ${status}`
+      return { kind: 'placeAgain', why: 'refused', reason, wasTaken, isCharged }
+    }
     return { kind: 'fail', error: upstreamFailed(decision, `answered ${status}`), wasTaken }
   }
 
@@ -139,13 +142,16 @@ export class WorkerFailures {
     // A request that we cannot write is not the worker's fault, and one with many calls is well.
     if (failure !== 'request' && failure !== 'full' && failure !== 'local')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
-    const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken) : this.#tried.isFew
+    // An engine that dies takes along whatever it has: the retry budget would save only the first of them.
+    const isLoss = failure === 'reset' && this.#tried.isUntaken
+    const isCharged = wasAsked && !isLoss && this.#tried.isCharged
+    const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken, isCharged) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(call, reason, false)
     if (!mayPlaceAgain && !isHedging)
       return { kind: 'fail', error: upstreamFailed(decision, reason), wasTaken }
     // Calls without a connection load no worker.
-    return { kind: 'placeAgain', why: 'broke', reason, wasTaken, isCharged: wasAsked }
+    return { kind: 'placeAgain', why: 'broke', reason, wasTaken, isCharged }
   }
 
   /** A part of its answer has passed, and no more comes. */

@@ -4,6 +4,7 @@ import type { WorkerState } from '@homing/fleet'
 import { RetryBudget } from '@homing/placement'
 import t from 'tap'
 import { DeadlyPrompts } from '../src/deadly-prompts.ts'
+import { TriedWorkers } from '../src/tried-workers.ts'
 import { WorkerProgress } from '../src/worker-progress.ts'
 import { fleetOf, WORKER } from './sample-records.ts'
 
@@ -83,6 +84,21 @@ t.test('a body with which two workers broke is deadly for two minutes, unless it
   for (let i = 0; i < 3000; i++) prompts.broke(new TextEncoder().encode(`${i}`), 'a', 120_006)
   prompts.broke(body, 'a', 120_007)
   t.equal(prompts.brokenBy(body, 120_008), undefined, 'the oldest are forgotten')
+})
+
+t.test('the retry budget holds neither the rest of a stream nor what a worker loses', async t => {
+  const tried = () =>
+    new TriedWorkers({ limits: { retriesMax: 2 }, retryBudget: { isEmpty: true } }, () => t.fail())
+  const request = tried()
+  t.notOk(request.mayTryOther(false), 'a worker that answers 503')
+  t.ok(request.isUntaken && request.mayTryOther(true, false), 'the first one that breaks')
+  request.taken()
+  t.notOk(request.isUntaken || request.mayTryOther(true, false), 'no third worker')
+  const rest = tried()
+  rest.leftCut('a')
+  t.ok(rest.mayTryOther(false), 'a worker that answers 503 to the rest')
+  for (const worker of ['b', 'c']) rest.left(worker)
+  t.notOk(rest.mayTryOther(false), 'within the retries')
 })
 
 t.test('retries are a share of the traffic, beyond a reserve', async t => {
