@@ -53,13 +53,17 @@ export class ExchangeTurns {
 
   /** The current call, as one that fails now. */
   get failed(): FailedCall {
-    const { request, figures, calls } = this.#steps
+    const { request, figures, calls, continuation } = this.#steps
+    const isRelaying = request.state === 'relaying'
+    const isRest = !isRelaying && continuation.isRest
     return {
       decision: this.#decision!,
       model: request.ready.routing.model,
       calledMs: figures.attemptMs,
       body: request.givenBody,
-      isRelaying: request.state === 'relaying',
+      isRelaying,
+      isRest,
+      mayGoOn: isRest && continuation.canGoOn,
       mayCallAgain: !calls.isRepeated,
       isHedging: calls.isHedging,
     }
@@ -128,7 +132,7 @@ export class ExchangeTurns {
   take(turn: Turn): void {
     if (turn.kind === 'passOn') this.#end.passOn(turn.refusal)
     else if (turn.kind === 'fail') this.#end.fail(turn.error, turn.wasTaken)
-    else if (turn.kind === 'goOn') this.#goOnOr(turn.error)
+    else if (turn.kind === 'goOn') this.#goOnOr(turn.error, turn.wasTaken)
     else if (turn.kind === 'placeAgain') this.#placeAgain(turn)
     else {
       this.#steps.calls.repeat()
@@ -161,20 +165,20 @@ export class ExchangeTurns {
   }
 
   /** Has another worker go on with the stream; else ends it with this error. */
-  #goOnOr(error: ErrorRecord): void {
+  #goOnOr(error: ErrorRecord, wasTaken = true): void {
     const { request, reply, calls, continuation } = this.#steps
     reply.passWhole(calls.current)
     if (!continuation.mayGoOn()) {
-      this.#end.fail(error)
+      this.#end.fail(error, wasTaken)
       return
     }
     request.goesTo('continuing')
     calls.abort()
-    void this.#continue(error)
+    void this.#continue(error, wasTaken)
   }
 
   /** `error`: what the client gets if no worker can go on with it. */
-  async #continue(error: ErrorRecord): Promise<void> {
+  async #continue(error: ErrorRecord, wasTaken: boolean): Promise<void> {
     const { request, continuation, figures, failures, slices, legs } = this.#steps
     const { id: decisionId, worker, workerId } = this.#decision!
     const { requestId } = request.ready.routing
@@ -184,7 +188,7 @@ export class ExchangeTurns {
     if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
     else if (step.kind === 'place') {
       log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
-      this.#end.leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+      this.#end.leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
       continuation.goesOn(error)
       figures.goesOn()
       failures.leftCut(workerId)

@@ -13,7 +13,8 @@
  *              rest to be computed
  *   calling    the first byte to relay       relaying; calling again (a reused connection broke, or a second
  *                                            worker's first token came first, hedge.ts); settled; placing
- *                                            (the worker failed or refused, and tries are left)
+ *                                            (the worker failed or refused, and tries are left); continuing
+ *                                            (that was to go on with a stream, and others may)
  *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, and what the client
  *              room at the client            has of a stream tells how to go on)
  *   continuing the ids of what there is      placing; settled (no worker can go on with it)
@@ -76,6 +77,7 @@ export class Exchange {
       sent: () => parts.sent(this),
       mayRefuse: status => {
         const { calls, legs, failures } = this.#steps
+        if (this.#turns.failed.isRest) return true
         return calls.isHedging || legs.isLostBy(status) || failures.mayRefuse(status)
       },
       prefilled: (call, isSuccess) => this.#prefilled(call, isSuccess),

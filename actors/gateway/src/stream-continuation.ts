@@ -171,6 +171,11 @@ export class StreamContinuation {
     return this.#delivered?.isUnfinished === true
   }
 
+  /** Whether another worker may go on if its worker fails, as far as that is known now. */
+  get canGoOn(): boolean {
+    return this.#unfit === undefined
+  }
+
   /** Its worker has failed: whether another one may go on, as far as that is known now. Counts why not. */
   mayGoOn(): boolean {
     const why = this.#unfit

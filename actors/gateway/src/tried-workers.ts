@@ -91,7 +91,10 @@ export class TriedWorkers {
     this.#failed = [...this.#failed, workerId]
   }
 
-  /** It had sent a part of its answer. It has broken one worker: one more, and no third. */
+  /**
+   * It had sent a part of its answer, or was to go on with that of another one. Each try to go on is one more
+   * worker; how many there are is not counted here.
+   */
   leftCut(workerId: string): void {
     this.left(workerId)
     this.#uncounted++

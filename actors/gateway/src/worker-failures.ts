@@ -12,7 +12,7 @@
  *   is lost: frozen, or out of reach          either, as far as the answer has come
  *   could not be reached, and an Envoy has    place it where the Envoy has sent it
  *   sent it elsewhere
- *   any of these, and no try is left          fail
+ *   any of these, and no try is left          fail; of the rest of a stream: have yet another one go on
  *
  * A worker whose connection has as many calls as it takes is left for another, and not blamed. If this
  * machine has no socket for the call, no worker is blamed and no other is tried.
@@ -33,8 +33,8 @@ export type Turn =
   /** The worker's answer is the client's. */
   | { readonly kind: 'passOn'; readonly refusal: Refusal }
   | { readonly kind: 'callAgain' }
-  /** Another worker goes on with the stream; if none can, it ends with this error. */
-  | { readonly kind: 'goOn'; readonly error: ErrorRecord }
+  /** Another worker goes on with the stream; if none can, it ends with this error. `wasTaken`: default true. */
+  | { readonly kind: 'goOn'; readonly error: ErrorRecord; readonly wasTaken?: boolean }
   /** `wasTaken`: the worker has worked on it. */
   | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly wasTaken: boolean }
   | PlaceAgain
@@ -60,6 +60,10 @@ export interface FailedCall {
   readonly body: Uint8Array | undefined
   /** A part of its answer has passed. */
   readonly isRelaying: boolean
+  /** It was to go on with the stream of another worker. */
+  readonly isRest: boolean
+  /** Of such a stream: whether yet another worker may go on with it. */
+  readonly mayGoOn: boolean
   /** It was not called once more yet. */
   readonly mayCallAgain: boolean
   /** A second worker is being asked. */
@@ -121,7 +125,7 @@ export class WorkerFailures {
       const reason = `worker ${worker} answered ${status}`
       return { kind: 'placeAgain', why: 'refused', reason, wasTaken, isCharged }
     }
-    return { kind: 'fail', error: upstreamFailed(decision, `answered ${status}`), wasTaken }
+    return this.#giveUp(call, upstreamFailed(decision, `answered ${status}`), wasTaken)
   }
 
   broke(call: FailedCall, { reason, failure, reusedConnection, servedBy }: BrokenCall): Turn {
@@ -148,8 +152,7 @@ export class WorkerFailures {
     const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken, isCharged) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(call, reason, false)
-    if (!mayPlaceAgain && !isHedging)
-      return { kind: 'fail', error: upstreamFailed(decision, reason), wasTaken }
+    if (!mayPlaceAgain && !isHedging) return this.#giveUp(call, upstreamFailed(decision, reason), wasTaken)
     // Calls without a connection load no worker.
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken, isCharged }
   }
@@ -177,7 +180,7 @@ export class WorkerFailures {
 
   /** Whether this call gets nothing while other workers answer, and may still be placed elsewhere. */
   isStalled(call: FailedCall, { isStream = false, promptTokens }: RoutingRequest, nowMs: number): boolean {
-    if (!this.#tried.mayTryOther(true)) return false
+    if (!call.mayGoOn && !this.#tried.mayTryOther(true)) return false
     const { workerId } = call.decision
     const open = { workerId, isStream, promptTokens, calledMs: call.calledMs }
     return this.#parts.progress.isStalled(open, nowMs)
@@ -188,6 +191,7 @@ export class WorkerFailures {
     const reason = `nothing came from worker ${worker} for ${Math.round(nowMs - call.calledMs)} ms, while others answered`
     this.#tried.taken()
     this.#failed(call, reason, true)
+    if (call.isRest) return this.#giveUp(call, toErrorRecord(new NoAnswerError(worker, reason)), true)
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
   }
 
@@ -206,7 +210,7 @@ export class WorkerFailures {
     this.#tried.taken()
     if (mayPlaceAgain || isHedging)
       return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true, isCharged: false }
-    return { kind: 'fail', error: toErrorRecord(new NoAnswerError(decision.worker, reason)), wasTaken: true }
+    return this.#giveUp(call, toErrorRecord(new NoAnswerError(decision.worker, reason)), true)
   }
 
   /** It takes too long. `isSlow`: it is the worker that is slow, and another one may be quicker. */
@@ -217,7 +221,8 @@ export class WorkerFailures {
       return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
     }
     const error = toErrorRecord(new NoAnswerError(call.decision.worker, reason))
-    return isSlow && call.isRelaying ? { kind: 'goOn', error } : { kind: 'fail', error, wasTaken: true }
+    if (!isSlow) return { kind: 'fail', error, wasTaken: true }
+    return call.isRelaying ? { kind: 'goOn', error } : this.#giveUp(call, error, true)
   }
 
   /** The second worker was quicker. The first one's booking is freed: without this it would look idle. */
@@ -264,6 +269,11 @@ export class WorkerFailures {
     if (pinnedInstanceId === undefined)
       return { kind: 'fail', error: upstreamFailed(decision, reason), wasTaken: false }
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: false, isCharged: false, pinnedInstanceId }
+  }
+
+  /** The worker has sent nothing, and no try is left. The tries of continuations are others. */
+  #giveUp({ isRest }: FailedCall, error: ErrorRecord, wasTaken: boolean): Turn {
+    return { kind: isRest ? 'goOn' : 'fail', error, wasTaken }
   }
 
   #answeredBadly(call: FailedCall, status: number): void {

@@ -148,6 +148,37 @@ t.test('a prompt that kills a second worker takes no third one', async t => {
   t.equal(world.log.asked.length, 2)
 })
 
+t.test('a rest that fails before its first byte goes on where tries are left', async t => {
+  const refuses = (status: number): Act[] => [
+    head(status, { 'content-type': 'application/json' }),
+    finish('{}'),
+  ]
+  const [broken, rest] = [[die], [head(200, SSE), REST]]
+  for (const [what, second, migrationsMax, end] of [
+    ['dies', broken, 2, 'done'],
+    ['dies', broken, 1, 'upstream_failed'],
+    ['answers 500', refuses(500), 2, 'done'],
+    ['answers 500', refuses(500), 1, 'upstream_failed'],
+    ['answers 503', refuses(503), 1, 'done'],
+  ] as const) {
+    const { client, sent, settled, outcomes, world } = await run(t, [BEGUN, second, rest], { migrationsMax })
+    const isDone = end === 'done'
+    t.strictSame(seen(client.body), [isDone ? 'one two' : 'one', end], `${what}, ${migrationsMax} may go on`)
+    t.equal(sent.length, isDone ? 3 : 2)
+    t.strictSame(settled.at(-1), [isDone ? 'ok' : 'error', false])
+    t.equal(settled.length, sent.length)
+    t.strictSame(outcomes, [isDone ? 'place' : 'limit'])
+    const [first, next] = world.log.workerFailed.map(({ workerId }) => workerId)
+    t.strictSame([first, isDone ? next : undefined].filter(Boolean), [
+      `${WORKER_HOST}:1`,
+      ...(isDone ? [`${WORKER_HOST}:2`] : []),
+    ])
+  }
+  const three = await run(t, [BEGUN, broken, refuses(500), broken, rest], { migrationsMax: 3 })
+  t.strictSame(seen(three.client.body), ['one', 'upstream_failed'])
+  t.equal(three.sent.length, 4, 'as many attempts as may go on, and the first one')
+})
+
 t.test(
   'an error that the client caused passes; another one is left, and blames if the rest is served',
   async t => {
