@@ -160,6 +160,36 @@ t.test(
   },
 )
 
+t.test('at the limit of a drain an engine is rid of all that can go on elsewhere', async t => {
+  const fleet = await startFleetOf(t, ['--worker-drain-timeout', '500ms'])
+  const { engines, router } = fleet
+  const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text)
+  const next = await nextOf(fleet)
+  // Neither would be over within the limit.
+  await next.faults({ slowMs: 40 })
+  const answer = await router.open(CHAT, { body: STREAM })
+  const { instance_id: own } = (await router.workers()).find(({ url }) => url === next.url)!
+  const unfit = await router.open(CHAT, {
+    body: { ...STREAM, logprobs: true, nvext: { backend_instance_id: own } },
+  })
+  const [text, other] = [answer.body.text(), unfit.body.text()]
+  const { host: id } = new URL(next.url)
+  t.equal((await router.send(`/workers/${id}/drain`, { method: 'POST' })).status, 202)
+  const outcomes = async () => (await next.state()).requests.slice(-2).map(({ outcome }) => outcome)
+  await until('its stream goes on elsewhere', async () =>
+    (await outcomes()).includes('aborted') ? true : undefined,
+  )
+  t.strictSame(await outcomes(), ['aborted', 'running'])
+  t.notOk((await router.workers()).some(worker => worker.id === id))
+  const chunks = chunksOf(await text)
+  t.equal(textOf(chunks), textOf(whole))
+  t.strictSame(partsOf(chunks), { heads: 1, roles: 1, ends: 1 })
+  t.equal(textOf(chunksOf(await other)), textOf(whole), 'what cannot go on ends there')
+  t.strictSame(await outcomes(), ['aborted', 'finished'])
+  t.equal(await countOf(fleet, 'place'), 1)
+  await router.drained()
+})
+
 t.test('a chat without a limit ends where it would have ended', async t => {
   const { max_tokens: _, ...body } = STREAM
   const fleet = await startFleetOf(t)
@@ -325,7 +355,14 @@ t.test('the streams of an engine that is stopped go on elsewhere, or end with an
   engines[0]!.kill('SIGSTOP')
   const beganMs = performance.now()
   const counts = { whole: 0, cut: 0 }
+  let isOver = false
+  // Others go on answering.
+  const load = (async () => {
+    while (!isOver) await client.send(CHAT, { body: { ...STREAM, nvext: { backend_instance_id: 1 } } })
+  })()
   const all = await Promise.all(texts)
+  isOver = true
+  await load
   t.comment(`over after ${Math.round(performance.now() - beganMs)} ms`)
   for (const [i, text] of all.entries()) {
     if (text.endsWith('data: [DONE]\n\n')) {

@@ -177,18 +177,35 @@ export class ExchangeTurns {
     void this.#continue(error, wasTaken)
   }
 
-  /** `error`: what the client gets if no worker can go on with it. */
-  async #continue(error: ErrorRecord, wasTaken: boolean): Promise<void> {
+  /** Its worker is well, and is to be left: another one goes on if one can; else all stays as it is. */
+  move(error: ErrorRecord): void {
+    const { request, calls, continuation } = this.#steps
+    if (request.state !== 'relaying' || !continuation.mayMove) return
+    request.goesTo('continuing')
+    calls.holdBack()
+    void this.#continue(error, true, () => {
+      request.goesTo('relaying')
+      calls.letGo()
+    })
+  }
+
+  /**
+   * `error`: what the client gets if no worker can go on with it. `stays`: called in place of that, and of its
+   * end; default: it cannot stay.
+   */
+  async #continue(error: ErrorRecord, wasTaken: boolean, stays?: () => void): Promise<void> {
     const { request, continuation, figures, failures, slices, legs } = this.#steps
     const { id: decisionId, worker, workerId } = this.#decision!
     const { requestId } = request.ready.routing
     const { log } = this.#parts.context
-    const step = await continuation.next()
+    const step = await continuation.next(stays === undefined)
     if (request.state !== 'continuing') return
-    if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
+    if (stays !== undefined && step.kind !== 'place') this.#owner.guard(stays)
+    else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
     else if (step.kind === 'place') {
       log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
-      this.#end.leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
+      const outcome = stays === undefined ? 'error' : 'aborted'
+      this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true })
       continuation.goesOn(error)
       figures.goesOn()
       failures.leftCut(workerId)

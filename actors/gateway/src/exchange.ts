@@ -15,9 +15,10 @@
  *                                            worker's first token came first, hedge.ts); settled; placing
  *                                            (the worker failed or refused, and tries are left); continuing
  *                                            (that was to go on with a stream, and others may)
- *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, and what the client
- *              room at the client            has of a stream tells how to go on)
- *   continuing the ids of what there is      placing; settled (no worker can go on with it)
+ *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, or has drained for too
+ *              room at the client            long, and what the client has of a stream tells how to go on)
+ *   continuing the ids of what there is      placing; settled (no worker can go on with it); relaying (likewise,
+ *                                            and its worker is well)
  *   settled    nothing
  *   any        -                             settled: the client leaves, a time limit passes, the gateway
  *                                            ends, or the exchange has a bug
@@ -158,6 +159,18 @@ export class Exchange {
       if (state === 'calling' || state === 'relaying' || state === 'continuing') this.#lookAtCall(nowMs)
       if (request.isSettled || !request.isStream) return
       if (!figures.hasFirstToken || request.state === 'continuing') reply.waits()
+    })
+  }
+
+  /** These workers have drained for as long as they may. `serves`: whether others serve a model. */
+  leaveOverdue(workerIds: ReadonlySet<string>, serves: (model: string) => boolean): void {
+    this.#guard(() => {
+      const { request, calls } = this.#steps
+      if (this.state !== 'relaying' || this.#parts.picked !== undefined || calls.current?.isUnseen === true)
+        return
+      const { worker, workerId } = this.#decision!
+      if (!workerIds.has(workerId) || !serves(request.ready.routing.model)) return
+      this.#turns.move(toErrorRecord(new UpstreamFailedError(worker, 'its drain took too long')))
     })
   }
 

@@ -125,7 +125,7 @@ export const gateway = defineActor(
     const door = await state.open(args)
     context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
     return {
-      fleet: ({ fleet }) => state.takeFleet(fleet),
+      fleet: ({ fleet, overdue }) => state.takeFleet(fleet, overdue),
       doors: ({ doors, isAll }) => state.takeDoors(doors, isAll),
       promptBroke: word => state.heardPrompt(word),
       promptServed: word => state.heardPrompt(word),
@@ -415,7 +415,7 @@ class Gateway {
     this.#log.warn({ reason, connections, advice }, 'connections of clients are refused')
   }
 
-  takeFleet(fleet: Fleet): void {
+  takeFleet(fleet: Fleet, overdue: readonly string[] = []): void {
     this.#fleet = fleet
     this.#progress.takeFleet(fleet, this.#clock.nowMs())
     this.#slices.takeFleet(fleet)
@@ -425,6 +425,7 @@ class Gateway {
       this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
     }
     this.#names = modelNames(fleet, this.#aliases)
+    if (overdue.length > 0) this.#exchanges.leaveOverdue(overdue, fleet)
     this.#tellReady()
   }
 

@@ -176,6 +176,14 @@ export class StreamContinuation {
     return this.#unfit === undefined
   }
 
+  /**
+   * Whether another worker may take over while its own is well. What a worker of token ids has said is known
+   * before its client has it, so that one is left only when it fails.
+   */
+  get mayMove(): boolean {
+    return this.canGoOn && this.isUnfinished && this.#given?.upstream.tokens?.state === undefined
+  }
+
   /** Its worker has failed: whether another one may go on, as far as that is known now. Counts why not. */
   mayGoOn(): boolean {
     const why = this.#unfit
@@ -215,14 +223,20 @@ export class StreamContinuation {
     }
   }
 
-  /** What to do for the rest; only if it may go on. */
-  async next(): Promise<ContinuationStep> {
+  /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is, unless it is placed. */
+  async next(isCut = true): Promise<ContinuationStep> {
+    const before = this.#before
     this.#tries++
     let step: ContinuationStep
     try {
       step = await this.#next(this.#given!, this.#delivered!.read())
     } catch (thrown) {
       step = { kind: 'unread', error: toErrorRecord(thrown) }
+    }
+    if (!isCut && step.kind !== 'place') {
+      this.#tries--
+      this.#before = before
+      return step
     }
     // That it is placed is not known before its head comes.
     if (step.kind !== 'place' && !this.#isClosed)

@@ -1,6 +1,7 @@
 /** Streams that another worker goes on with: what it is sent, what the client gets, and what is settled. */
 
 import type { ReadRequest } from '@homing/actors/tokenizer'
+import type { HttpExchange } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { decisionFor } from './call-world.ts'
 import { start as startWorld } from './gateway-world.ts'
@@ -147,6 +148,69 @@ t.test('a prompt that kills a second worker takes no third one', async t => {
   t.equal(sent.length, 2)
   t.equal(world.log.asked.length, 2)
 })
+
+t.test(
+  'what a worker has at the limit of its drain goes on where it can, and stays where it cannot',
+  async t => {
+    const other = { ...WORKER, id: `${WORKER_HOST}:2`, instanceId: 2 }
+    const down = { ...other, state: 'down' } as const
+  const endless = { ...other, models: [{ ...WORKER.models[0]!, maxModelTokens: undefined }] }
+    const goes = { settled: ['aborted', 'ok'], sent: 2, said: 'one two' }
+    const stays = { settled: ['ok'], sent: 1, said: 'one and more' }
+    for (const [what, members, fleet, migrationsMax, expected] of [
+      ['it may go on', {}, [other], 1, goes],
+      ['no other worker is up', {}, [down], 1, stays],
+      ['no worker may go on', {}, [other], 0, stays],
+      ['logprobs', { logprobs: true }, [other], 1, stays],
+      ['a stop string may have begun', { stop: ['e!'] }, [other], 1, stays],
+      ['nobody knows how long it may be', { max_tokens: undefined }, [endless], 1, stays],
+    ] as const) {
+      let first: HttpExchange | undefined
+      let isGone = false
+      const held: Act = exchange => {
+        first = exchange
+        exchange.onClientGone(() => {
+          isGone = true
+        })
+      }
+      const acts = [
+        [...BEGUN, held],
+        [head(200, SSE), REST],
+      ]
+      const { client, world, sent } = await run(t, acts, {
+        body: { ...BODY, ...members },
+        migrationsMax,
+        dies: false,
+      })
+      world.ref.tell({ type: 'fleet', fleet: fleetOf(...fleet), overdue: [`${WORKER_HOST}:7`] })
+      await world.system.settle()
+      t.equal(sent.length, 1, 'that was another worker')
+      world.ref.tell({ type: 'fleet', fleet: fleetOf(...fleet), overdue: [`${WORKER_HOST}:1`] })
+      // It comes while the ids of the text are looked for.
+      if (!isGone) data(text(' and'))(first!)
+      await world.system.settle()
+      await world.system.advance(10)
+      if (!isGone) finish(text(' more', 'stop') + DONE)(first!)
+      await world.system.settle()
+      t.strictSame(seen(client.body), [expected.said, 'done'], what)
+      t.equal(sent.length, expected.sent, what)
+      t.equal(isGone, expected.sent === 2, what)
+      t.strictSame(
+        world.log.settled.map(({ delivery }) => delivery.outcome),
+        expected.settled,
+        what,
+      )
+      t.strictSame(world.log.workerFailed, [], `${what}: nobody is to blame`)
+      const metrics = (await world.ask('GET', '/metrics')).body
+      const counted = [...metrics.matchAll(/^homing_gateway_continuations_total\{outcome="(\w+)"\} 1$/gm)]
+      t.strictSame(
+        counted.map(([, outcome]) => outcome),
+        expected.sent === 2 ? ['place'] : [],
+        what,
+      )
+    }
+  },
+)
 
 t.test('a rest that fails before its first byte goes on where tries are left', async t => {
   const refuses = (status: number): Act[] => [
