@@ -108,6 +108,7 @@ export class StreamContinuation {
   /** Of that rest, the head has come. */
   #hasRest = false
   #lastWords: Uint8Array | undefined
+  #notContinued: UnfitReason | undefined
 
   constructor(parts: ContinuationParts, http: HttpExchange, hold: BodyHold) {
     this.#parts = parts
@@ -123,6 +124,11 @@ export class StreamContinuation {
   /** What a worker said of its failure, for the client if no other one goes on. */
   get lastWords(): Uint8Array | undefined {
     return this.#lastWords
+  }
+
+  /** It was cut, and no worker goes on with it for this reason; undefined: it was not, or one may. */
+  get notContinued(): UnfitReason | undefined {
+    return this.#notContinued
   }
 
   /** The request as its client sent it. */
@@ -187,6 +193,7 @@ export class StreamContinuation {
   /** Its worker has failed: whether another one may go on, as far as that is known now. Counts why not. */
   mayGoOn(): boolean {
     const why = this.#unfit
+    this.#notContinued = why
     if (why !== undefined) this.#parts.metrics.continuation(why)
     return why === undefined
   }
@@ -239,8 +246,10 @@ export class StreamContinuation {
       return step
     }
     // That it is placed is not known before its head comes.
-    if (step.kind !== 'place' && !this.#isClosed)
-      this.#parts.metrics.continuation(step.kind === 'unfit' ? step.why : step.kind)
+    if (step.kind === 'place' || this.#isClosed) return step
+    const outcome = step.kind === 'unfit' ? step.why : step.kind
+    if (outcome !== 'end') this.#notContinued = outcome
+    this.#parts.metrics.continuation(outcome)
     return step
   }
 

@@ -138,6 +138,9 @@ t.test('where no worker goes on, the client gets the first error, and the router
     t.strictSame(seen(client.body), ['one', 'upstream_failed'], outcome)
     t.strictSame(settled.at(-1), ['error', false])
     t.strictSame(outcomes, [outcome])
+    const told = world.log.settled.map(({ delivery }) => delivery.notContinued)
+    // Where none took it, the first placement had been settled before.
+    if (outcome !== 'not_placed') t.strictSame(told, [outcome])
     t.match(world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'cut' } }])
   }
 })
@@ -154,7 +157,7 @@ t.test(
   async t => {
     const other = { ...WORKER, id: `${WORKER_HOST}:2`, instanceId: 2 }
     const down = { ...other, state: 'down' } as const
-  const endless = { ...other, models: [{ ...WORKER.models[0]!, maxModelTokens: undefined }] }
+    const endless = { ...other, models: [{ ...WORKER.models[0]!, maxModelTokens: undefined }] }
     const goes = { settled: ['aborted', 'ok'], sent: 2, said: 'one two' }
     const stays = { settled: ['ok'], sent: 1, said: 'one and more' }
     for (const [what, members, fleet, migrationsMax, expected] of [
@@ -232,6 +235,8 @@ t.test('a rest that fails before its first byte goes on where tries are left', a
     t.strictSame(settled.at(-1), [isDone ? 'ok' : 'error', false])
     t.equal(settled.length, sent.length)
     t.strictSame(outcomes, [isDone ? 'place' : 'limit'])
+    t.equal(world.log.settled.at(-1)!.delivery.notContinued, isDone ? undefined : 'limit')
+    t.equal(world.log.settled[0]!.delivery.notContinued, undefined)
     const [first, next] = world.log.workerFailed.map(({ workerId }) => workerId)
     t.strictSame([first, isDone ? next : undefined].filter(Boolean), [
       `${WORKER_HOST}:1`,
