@@ -5,8 +5,8 @@
  * Order  a subscriber sees the versions in order; `version` grows by one per change. All changes within one
  *        turn of messages become one snapshot, and a record that has not changed is not sent again.
  * Full   a subscriber whose mailbox refuses a version is behind: it is sent the last version every RESEND_MS
- *        until it takes it, and misses the versions between. Workers that left overdue are owed to it, the last
- *        OVERDUE_MAX.
+ *        until it takes it, and misses the versions between. It is still told of workers that left overdue,
+ *        the last OVERDUE_MAX.
  * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; beyond it the oldest waiter is dropped; its ask ends at its
  *        deadline.
  */

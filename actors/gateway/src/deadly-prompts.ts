@@ -3,9 +3,9 @@
  * does not take one worker after the other.
  *
  * A body with which two workers have broken, one after the other, is refused for KEPT_MS. One break is no
- * proof: whatever else was under way on that worker has broken as well. Nor is a second one of a worker that
- * had the body before the first broke: a fleet that is restarted breaks all copies of one body at once. A body
- * that is served is forgotten.
+ * proof: whatever else was under way on that worker has broken as well. Neither is a break of a worker that
+ * had the body before the first one broke: a fleet that is restarted breaks all copies of a body at once. A
+ * body that is served is forgotten.
  *
  * Bounds   PROMPTS_MAX digests of bodies; the oldest are dropped. While there are none, nothing is hashed.
  */

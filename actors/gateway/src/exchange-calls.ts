@@ -156,7 +156,7 @@ export class ExchangeCalls {
     if (this.#heldBack === undefined) this.#current?.resume()
   }
 
-  /** The current call is paused, and what it reports all the same waits for `letGo`, or is dropped with it. */
+  /** Pauses the current call. What it reports all the same waits for `letGo`, or is dropped with the call. */
   holdBack(): void {
     this.#heldBack = []
     this.#current?.pause()

@@ -9,8 +9,9 @@
  *   fail, passOn the end
  *
  * Invariants
- *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is taken
- *       out of the hedge (`calls.take`) before that, since leaving ends what is there, and adopted after it.
+ *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is
+ *       taken out of the hedge (`calls.take`) before that, since leaving ends what is there; it is adopted
+ *       after it.
  *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
  */
 
@@ -190,8 +191,8 @@ export class ExchangeTurns {
   }
 
   /**
-   * `error`: what the client gets if no worker can go on with it. `stays`: called in place of that, and of its
-   * end; default: it cannot stay.
+   * `error`: what the client gets if no worker can go on with it. `stays`: called in place of that, and of
+   * the end of the stream; default: it cannot stay.
    */
   async #continue(error: ErrorRecord, wasTaken: boolean, stays?: () => void): Promise<void> {
     const { request, continuation, figures, failures, slices, legs } = this.#steps

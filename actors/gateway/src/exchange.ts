@@ -17,8 +17,8 @@
  *                                            (that was to go on with a stream, and others may)
  *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, or has drained for too
  *              room at the client            long, and what the client has of a stream tells how to go on)
- *   continuing the ids of what there is      placing; settled (no worker can go on with it); relaying (likewise,
- *                                            and its worker is well)
+ *   continuing the ids of what there is      placing; settled (no worker can go on with it); relaying
+ *                                            (likewise, and its worker is well)
  *   settled    nothing
  *   any        -                             settled: the client leaves, a time limit passes, the gateway
  *                                            ends, or the exchange has a bug

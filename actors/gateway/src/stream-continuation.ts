@@ -230,7 +230,7 @@ export class StreamContinuation {
     }
   }
 
-  /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is, unless it is placed. */
+  /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is. */
   async next(isCut = true): Promise<ContinuationStep> {
     const before = this.#before
     this.#tries++

@@ -2,8 +2,8 @@
  * Tried workers: those that failed one request, which of them is to blame, and whether another may be tried.
  *
  * Another one is tried within `retriesMax` and the retry budget, and only once more after a worker has taken
- * the request. The budget is for workers that answer badly: whoever is under way at a worker that dies is many
- * at once, and each of them gets its one other worker.
+ * the request. The budget is for workers that answer badly: one that dies fails many requests at once, and
+ * each of them goes to one other worker all the same.
  *
  * Blame. A worker that could not be reached, sheds load, or broke off its answer is reported to the router at
  * once. One that failed after it had taken the request may have met a bad request: it is reported when

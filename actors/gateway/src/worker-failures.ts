@@ -33,7 +33,7 @@ export type Turn =
   /** The worker's answer is the client's. */
   | { readonly kind: 'passOn'; readonly refusal: Refusal }
   | { readonly kind: 'callAgain' }
-  /** Another worker goes on with the stream; if none can, it ends with this error. `wasTaken`: default true. */
+  /** Another worker goes on with the stream; else it ends with this error. `wasTaken`: default true. */
   | { readonly kind: 'goOn'; readonly error: ErrorRecord; readonly wasTaken?: boolean }
   /** `wasTaken`: the worker has worked on it. */
   | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly wasTaken: boolean }

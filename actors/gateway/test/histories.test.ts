@@ -3,8 +3,8 @@
  * exchanges, health and eligibility over simulated workers and time.
  *
  *   I1  A request whose output has begun is never sent again.
- *   I2  Calls beyond the requests stay within the retry budget, but for one more of each request that a worker
- *       has reset.
+ *   I2  Calls beyond the requests stay within the retry budget, but for one more of each request that a
+ *       worker has reset.
  *   I3  A cured worker serves again within the longest back-off and the next request; a worker that was never
  *       sick is never out.
  *   I4  If all workers are ejected, those that failed least are tried: no request is refused for that.
