@@ -27,6 +27,7 @@ const MAY_BE_NULL = new Set([
   'continues',
   'hedges',
   'delivered.other_leg',
+  'delivered.not_continued',
   'leg_costs',
   'prefill',
   'queue.expected_ms',

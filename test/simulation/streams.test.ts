@@ -82,6 +82,80 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
   })
 }
 
+/** As they are by default. */
+const DEFAULTS = {
+  ...{ probeIntervalMs: 5000, probeTimeoutMs: 2000, stallTimeoutMs: 10_000 },
+  ...{ silenceTimeoutMs: 600_000, requestTimeoutMs: 0 },
+}
+const LONG_STREAMS = 30
+/** So long do they last. */
+const LONG_TOKENS = 1500
+const LONG_MS_MAX = 60_000
+
+/**
+ * Long streams over three engines, of which the first hangs after half a second; what became of the streams,
+ * once all are over, and how many went on elsewhere.
+ */
+async function runWithHang(seed: number, hang: 'all' | 'generation', hangMs: number) {
+  const random = seededRandom(seed)
+  const engines = Array.from({ length: 3 }, () => ({ blocks: 16_384, hashSeed: 1 }))
+  const settings = { openRequestsMax: 2 * LONG_STREAMS, ...DEFAULTS }
+  const fleet = await SimulatedFleet.start({ seed, engines, settings })
+  const { simulation } = fleet
+  const outcomes: { end: string; isExact: boolean; endedMs: number }[] = []
+  for (let stream = 0; stream < LONG_STREAMS; stream++) {
+    const prompt = Array.from({ length: 40 }, () => 33 + random.below(90))
+    // One half cannot be continued.
+    const choices = stream % 2 === 0 ? {} : { logprobs: 1 }
+    const body = { model: MODEL, prompt, max_tokens: LONG_TOKENS, stream: true, ...choices }
+    simulation.clock.after(random.next() * 300, () => {
+      void fleet.send({}, body, LONG_MS_MAX).then(reply => {
+        const text = Buffer.from(reply.body).toString()
+        const end = endOf(reply.status, text)
+        const output = expectedOutput(prompt, LONG_TOKENS, ENGINE_SEED, VOCABULARY)
+        outcomes.push({
+          end: `${stream % 2 === 0 ? 'plain' : 'unfit'}: ${end}`,
+          isExact: end === 'whole' && textOf(text) === TOKENIZER.decode(Int32Array.from(output)),
+          endedMs: simulation.clock.nowMs(),
+        })
+      })
+    })
+  }
+  const { engine } = fleet.engines[0]!
+  simulation.clock.after(500, () => engine.setFaults({ hang }))
+  simulation.clock.after(500 + hangMs, () => engine.setFaults({ hang: 'off' }))
+  const isOver = (): boolean => outcomes.length === LONG_STREAMS
+  const end = await simulation.run(isOver, { within: 2 * LONG_MS_MAX })
+  const metrics = Buffer.from((await fleet.ask({ method: 'GET', path: '/metrics' })).body).toString()
+  const placed = /^homing_gateway_continuations_total\{outcome="place"\} (\d+)$/m.exec(metrics)
+  const loads = (await fleet.workers()).flatMap(({ worker_keys }) =>
+    worker_keys.map(({ load }) => load.requests),
+  )
+  await fleet.stop()
+  return { end, outcomes, continued: Number(placed?.[1] ?? 0), loads }
+}
+
+t.test('streams of an engine that is frozen are left within seconds, at the default limits', async t => {
+  const { end, outcomes, continued, loads } = await runWithHang(FIRST, 'all', 10 * LONG_MS_MAX)
+  t.equal(end, 'reached', `${outcomes.length} of ${LONG_STREAMS} are over`)
+  const ends = new Set(outcomes.map(outcome => outcome.end))
+  t.strictSame([...ends].sort(), ['plain: whole', 'unfit: error event', 'unfit: whole'])
+  for (const { end, isExact, endedMs } of outcomes) {
+    t.equal(isExact, end.endsWith('whole'), end)
+    // Down by its probes after 20 s, and ten seconds for the others, which have no requests left, to follow.
+    t.ok(endedMs < 40_000, `${end} after ${endedMs} ms`)
+  }
+  t.ok(continued > 2, `${continued} went on elsewhere`)
+  t.strictSame(loads, [0, 0, 0])
+})
+
+t.test('streams of an engine that is silent, and answers its probes, are not left', async t => {
+  const { end, outcomes, continued } = await runWithHang(FIRST, 'generation', 15_000)
+  t.equal(end, 'reached', `${outcomes.length} of ${LONG_STREAMS} are over`)
+  t.equal(continued, 0)
+  for (const { end, isExact } of outcomes) t.ok(end.endsWith('whole') && isExact, end)
+})
+
 /** Of all events before the last. */
 function textOf(stream: string): string {
   return choicesOf(stream)

@@ -79,6 +79,16 @@ function idsOf(chunks: readonly any[]): readonly number[] {
   return chunks.flatMap(({ choices: [choice] }) => choice?.token_ids ?? [])
 }
 
+/** What a stream in one piece has once. */
+// biome-ignore lint/suspicious/noExplicitAny: chunks of many forms
+function partsOf(chunks: readonly any[]) {
+  return {
+    heads: new Set(chunks.map(({ id, object, model, created }) => [id, object, model, created].join())).size,
+    roles: chunks.filter(({ choices }) => choices[0]?.delta?.role != null).length,
+    ends: chunks.filter(({ choices }) => choices[0]?.finish_reason != null).length,
+  }
+}
+
 for (const [path, given] of FORMS)
   t.test(`${path} ${JSON.stringify(given).slice(0, 30)}: continued, wherever it breaks`, async t => {
     const fleet = await startFleetOf(t)
@@ -94,13 +104,7 @@ for (const [path, given] of FORMS)
       t.equal(textOf(chunks), textOf(whole), `dead after ${tokens} tokens`)
       t.strictSame(idsOf(chunks), idsOf(whole))
       t.equal(answer.text.split('"prompt_token_ids":[').length, 'return_token_ids' in given ? 2 : 1)
-      const kinds = new Set(
-        chunks.map(({ id, object, model, created }) => [id, object, model, created].join()),
-      )
-      t.equal(kinds.size, 1, 'one stream')
-      t.equal(chunks.filter(({ choices }) => choices[0]?.finish_reason != null).length, 1, 'one end')
-      const roles = chunks.filter(({ choices }) => choices[0]?.delta?.role != null)
-      t.equal(roles.length, path === CHAT ? 1 : 0)
+      t.strictSame(partsOf(chunks), { heads: 1, roles: path === CHAT ? 1 : 0, ends: 1 })
       t.match(chunks.at(-1).usage, {
         prompt_tokens: whole.at(-1).usage.prompt_tokens,
         completion_tokens: TOKENS,
@@ -195,6 +199,36 @@ t.test(
     t.equal(await countOf(fleet, 'place'), 1)
   },
 )
+
+t.test('at the limit of a drain an engine is rid of all that can go on elsewhere', async t => {
+  const fleet = await startFleetOf(t, ['--worker-drain-timeout', '500ms'])
+  const { engines, router } = fleet
+  const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text)
+  const next = await nextOf(fleet)
+  // Neither would be over within the limit.
+  await next.faults({ slowMs: 40 })
+  const answer = await router.open(CHAT, { body: STREAM })
+  const { instance_id: own } = (await router.workers()).find(({ url }) => url === next.url)!
+  const unfit = await router.open(CHAT, {
+    body: { ...STREAM, logprobs: true, nvext: { backend_instance_id: own } },
+  })
+  const [text, other] = [answer.body.text(), unfit.body.text()]
+  const { host: id } = new URL(next.url)
+  t.equal((await router.send(`/workers/${id}/drain`, { method: 'POST' })).status, 202)
+  const outcomes = async () => (await next.state()).requests.slice(-2).map(({ outcome }) => outcome)
+  await until('its stream goes on elsewhere', async () =>
+    (await outcomes()).includes('aborted') ? true : undefined,
+  )
+  t.strictSame(await outcomes(), ['aborted', 'running'])
+  t.notOk((await router.workers()).some(worker => worker.id === id))
+  const chunks = chunksOf(await text)
+  t.equal(textOf(chunks), textOf(whole))
+  t.strictSame(partsOf(chunks), { heads: 1, roles: 1, ends: 1 })
+  t.equal(textOf(chunksOf(await other)), textOf(whole), 'what cannot go on ends there')
+  t.strictSame(await outcomes(), ['aborted', 'finished'])
+  t.equal(await countOf(fleet, 'place'), 1)
+  await router.drained()
+})
 
 t.test('a chat without a limit ends where it would have ended', async t => {
   const { max_tokens: _, ...body } = STREAM
@@ -324,8 +358,8 @@ t.test('the rest has a receipt of its own, and finds in the cache what there is'
   t.equal(rest.prompt_tokens, first.prompt_tokens + 40)
 })
 
-t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=${SEED})`, async t => {
-  const random = seededRandom(SEED)
+/** Three engines, each a process, and a router over them. `start`: again, in place of one that is dead. */
+async function startProcesses(t: Test, argv: readonly string[]) {
   const ports = await freePorts(9)
   const start = (i: number) => {
     const [port, events, replay] = ports.slice(3 * i).map(String) as [string, string, string]
@@ -338,10 +372,61 @@ t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=
   t.teardown(() => engines.forEach(engine => void engine.kill('SIGKILL')))
   const router = await startTestRouter(
     engines.map(({ url }) => url),
-    [],
+    argv,
   )
   t.teardown(() => router.stop(0))
-  const client = new RouterClient(router.url)
+  return { engines, start, client: new RouterClient(router.url) }
+}
+
+t.test('the streams of an engine that is stopped go on elsewhere, or end with an error', async t => {
+  // All limits of requests are those by default.
+  const { engines, client } = await startProcesses(t, [
+    '--probe-interval',
+    '300ms',
+    '--probe-timeout',
+    '200ms',
+  ])
+  const body = (i: number) => ({
+    ...{ model: MODEL, max_tokens: 400, stream: true },
+    messages: [{ role: 'user', content: `chat ${i}` }],
+    // Every fourth one cannot be continued.
+    ...(i % 4 === 0 ? { logprobs: true } : {}),
+  })
+  const answers = Array.from({ length: 36 }, (_, i) => client.open(CHAT, { body: body(i) }))
+  const begun = await Promise.all(answers)
+  const texts = begun.map(async ({ body }) => body.text())
+  engines[0]!.kill('SIGSTOP')
+  const beganMs = performance.now()
+  const counts = { whole: 0, cut: 0 }
+  let isOver = false
+  // Others go on answering.
+  const load = (async () => {
+    while (!isOver) await client.send(CHAT, { body: { ...STREAM, nvext: { backend_instance_id: 1 } } })
+  })()
+  const all = await Promise.all(texts)
+  isOver = true
+  await load
+  t.comment(`over after ${Math.round(performance.now() - beganMs)} ms`)
+  for (const [i, text] of all.entries()) {
+    if (text.endsWith('data: [DONE]\n\n')) {
+      counts.whole++
+      const chunks = chunksOf(text)
+      t.strictSame(partsOf(chunks), { heads: 1, roles: 1, ends: 1 })
+      t.equal(textOf(chunks), textOf(chunksOf((await send(engines[1]!.url, CHAT, { body: body(i) })).text)))
+    } else {
+      counts.cut++
+      t.equal(i % 4, 0, `stream ${i} could have gone on: ${text.slice(-300)}`)
+      t.match(cutOf(text).error, { code: 'timeout' })
+    }
+  }
+  t.ok(counts.cut >= 1 && counts.whole >= 27, JSON.stringify(counts))
+  t.ok((await countOf({ router: client, engines: [] }, 'place')) >= 1)
+  await client.drained()
+})
+
+t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=${SEED})`, async t => {
+  const random = seededRandom(SEED)
+  const { engines, start, client } = await startProcesses(t, [])
   for (let run = 0; run < RUNS; run++) {
     const bodies = Array.from({ length: STREAMS }, (_, i) => ({
       model: MODEL,
@@ -362,6 +447,7 @@ t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=
       const chunks = chunksOf(text)
       const whole = chunksOf(wholes[i]!.text)
       t.equal(textOf(chunks), textOf(whole)) || t.bailout(`run ${run}, stream ${i} has another text`)
+      t.strictSame(partsOf(chunks), { heads: 1, roles: 1, ends: 1 }, `run ${run}, stream ${i}`)
       t.equal(chunks.at(-1).usage.completion_tokens, bodies[i]!.max_tokens)
     }
     await client.drained()

@@ -180,6 +180,12 @@ t.test('each worker that was asked is a call, also one that goes on with a strea
   t.strictSame(made.map(({ status }) => status.code ?? 0).sort(), [0, 2, 2])
   t.equal(new Set(collector.spans.map(({ traceId }) => traceId)).size, 1)
   t.equal(collector.spans.filter(({ name }) => name === 'decide').length, 3)
+  const [root] = collector.spans.filter(({ kind }) => kind === 2)
+  t.strictSame(
+    [value(root!, 'homing.outcome'), value(root!, 'error.type')],
+    ['ok', undefined],
+    'it was saved',
+  )
 })
 
 t.test('a request that is not sampled sends its context on, and no span', async t => {
@@ -248,6 +254,10 @@ t.test('what ends without an answer ends its spans, too', async t => {
     ['POST completions', 'POST completions', 'POST completions', 'GET none'],
   )
   t.equal(value(roots.at(-1)!, 'http.route'), 'none', 'no name that a client chose')
+  t.match(
+    roots.slice(0, 3).map(span => value(span, 'error.type')),
+    ['HOMING_OPENAI_MALFORMED_JSON', 'HOMING_ROUTER_MODEL_NOT_FOUND', 'HOMING_ROUTER_NO_WORKER'],
+  )
 })
 
 async function spansAt(url: string): Promise<Readonly<Record<string, number>>> {

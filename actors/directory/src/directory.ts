@@ -301,7 +301,7 @@ class Directory {
       workers,
       drainMsMax: args.drainMsMax ?? WORKER_DRAIN_MS_MAX,
       joined: worker => this.#joined(worker),
-      left: worker => this.#left(worker),
+      left: (worker, isOverdue) => this.#left(worker, isOverdue),
       changed,
       keep: workers => this.#keep(args.keeper, workers),
     })
@@ -449,14 +449,14 @@ class Directory {
    * The worker leaves the published fleet now. Its slots are free when its listeners have ended and their
    * indexers have forgotten it.
    */
-  #left(worker: Worker): void {
+  #left(worker: Worker, isOverdue: boolean): void {
     this.#registered?.left(worker.spec.id)
     this.#found?.left(worker.spec.id)
     this.probes.end(worker)
     this.#shrinkTo(worker, 0)
     this.keys.left(worker)
     this.prompts.left(worker)
-    this.feed.left(worker)
+    this.feed.left(worker, isOverdue)
     // One that it stood in the way of (a block size, a socket) may have its listener now.
     this.#reconcileSoon()
   }

@@ -6,6 +6,8 @@
  *   pause ──▶ gets no new requests until it is resumed; what it has and what is cached there stays
  *   remove ──▶ left: keys, slots, probes and listeners end; requests under way go on by themselves
  *
+ * What a worker still has at `drainMsMax` is to go on elsewhere: gateways are told that it is overdue.
+ *
  * Owns   which workers drain, and the roll of present workers. It decides when a worker joins or leaves;
  *        `joined` and `left` do the work.
  */
@@ -23,7 +25,8 @@ export interface FleetChangesOptions {
   /** How long a worker may drain, in milliseconds. */
   readonly drainMsMax: number
   readonly joined: (worker: Worker) => void
-  readonly left: (worker: Worker) => void
+  /** `isOverdue`: its drain took too long. */
+  readonly left: (worker: Worker, isOverdue: boolean) => void
   /** The record of the worker may have changed. */
   readonly changed: (worker: Worker) => void
   /** The workers as they are now, after a change at run time. */
@@ -111,14 +114,14 @@ export class FleetChanges {
   }
 
   /** False: there is none of this id. */
-  remove(workerId: string, reason = 'it was removed'): boolean {
+  remove(workerId: string, reason = 'it was removed', isOverdue = false): boolean {
     const { context, workers, left } = this.#options
     const worker = workers.remove(workerId)
     if (worker === undefined) return false
     this.#roll.leave(worker.spec)
     worker.drain?.due.cancel()
     context.log.info({ worker: workerId, reason }, 'worker has left')
-    left(worker)
+    left(worker, isOverdue)
     this.keep()
     return true
   }
@@ -199,6 +202,6 @@ export class FleetChanges {
     if (this.#options.workers.get(workerId)?.drain?.turn !== turn) return
     const { context, drainMsMax } = this.#options
     context.log.warn({ worker: workerId, drainMsMax }, 'a worker that drains still has open requests')
-    this.remove(workerId, 'its drain took too long; its open requests go on')
+    this.remove(workerId, 'its drain took too long; its open requests go on', true)
   }
 }

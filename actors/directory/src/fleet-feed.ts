@@ -5,7 +5,8 @@
  * Order  a subscriber sees the versions in order; `version` grows by one per change. All changes within one
  *        turn of messages become one snapshot, and a record that has not changed is not sent again.
  * Full   a subscriber whose mailbox refuses a version is behind: it is sent the last version every RESEND_MS
- *        until it takes it, and misses the versions between.
+ *        until it takes it, and misses the versions between. It is still told of workers that left overdue,
+ *        the last OVERDUE_MAX.
  * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; beyond it the oldest waiter is dropped; its ask ends at its
  *        deadline.
  */
@@ -29,6 +30,7 @@ const DRAINING = 'gets no new requests, and leaves with its last one'
 const SUBSCRIBERS_MAX = 1024
 const WAITERS_MAX = 1024
 const RESEND_MS = 100
+const OVERDUE_MAX = 1024
 /** Most models with own thresholds; beyond it, the longest unchanged one gets the common ones again. */
 const THRESHOLDS_MAX = 1024
 
@@ -36,6 +38,8 @@ interface Subscriber {
   readonly ref: ActorRef<FleetMessage>
   /** It has refused the last fleet. */
   isBehind: boolean
+  /** As in its next message. */
+  overdue: readonly string[]
 }
 
 /** Busy thresholds at its begin, and who keeps what is set from then on. */
@@ -58,6 +62,8 @@ export class FleetFeed {
   #willPublish = false
   /** A worker has left since the last fleet. */
   #hasLost = false
+  /** Of those, the ones whose drain took too long. */
+  #overdue: readonly string[] = []
   /** The last record of each worker, and its text. */
   #thresholds: FleetThresholds
   readonly #keeper: FeedThresholds['keeper']
@@ -98,7 +104,7 @@ export class FleetFeed {
         )
         return
       }
-      subscriber = { ref, isBehind: false }
+      subscriber = { ref, isBehind: false, overdue: [] }
       this.#subscribers.set(ref.key, subscriber)
       this.#context.watch(ref)
     }
@@ -137,8 +143,9 @@ export class FleetFeed {
     if (this.#context.self.tell({ type: 'publish' }) !== 'ok') this.publish()
   }
 
-  /** The worker has left the table. */
-  left(worker: Worker): void {
+  /** The worker has left the table. `isOverdue`: its drain took too long. */
+  left(worker: Worker, isOverdue: boolean): void {
+    if (isOverdue) this.#overdue = [...this.#overdue, worker.spec.id]
     this.#published.delete(worker)
     this.#changed.delete(worker)
     this.#hasLost = true
@@ -195,7 +202,11 @@ export class FleetFeed {
       const busyThresholds = hasThresholds ? this.#thresholds : undefined
       const engineTokenized = this.#engineTokenized
       this.#fleet = { version: this.#fleet.version + 1, workers, busyThresholds, engineTokenized }
-      for (const subscriber of this.#subscribers.values()) this.#send(subscriber)
+      for (const subscriber of this.#subscribers.values()) {
+        subscriber.overdue = [...subscriber.overdue, ...this.#overdue].slice(-OVERDUE_MAX)
+        this.#send(subscriber)
+      }
+      this.#overdue = []
     }
     this.#answerWaiters()
   }
@@ -207,7 +218,10 @@ export class FleetFeed {
   }
 
   #send(subscriber: Subscriber): void {
-    subscriber.isBehind = subscriber.ref.tell({ type: 'fleet', fleet: this.#fleet }) === 'full'
+    const { overdue } = subscriber
+    const late = overdue.length === 0 ? {} : { overdue }
+    subscriber.isBehind = subscriber.ref.tell({ type: 'fleet', fleet: this.#fleet, ...late }) === 'full'
+    if (!subscriber.isBehind) subscriber.overdue = []
     if (!subscriber.isBehind || this.#willResend) return
     this.#willResend = true
     this.#context.schedule(RESEND_MS, { type: 'resend' })

@@ -233,8 +233,14 @@ t.test('a drain that does not end is ended, and one of an earlier life ends nobo
   await drain('10.0.0.2:8000')
   await w.system.advance('59s')
   t.equal(ids().length, 2)
+  const told = () => w.subscriber.waiting.flatMap(({ overdue }) => overdue ?? [])
+  t.strictSame(told(), [])
   await w.system.advance('2s')
   t.strictSame(ids(), ['10.0.0.1:8000'])
+  t.strictSame(told(), ['10.0.0.2:8000'], 'what it still has is to go on elsewhere')
+  await add(SECOND)
+  await w.system.advance('60s')
+  t.strictSame(told(), ['10.0.0.2:8000'], 'once')
 })
 
 t.test(

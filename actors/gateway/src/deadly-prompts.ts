@@ -2,8 +2,10 @@
  * Deadly prompts: bodies that were under way when the connection to a worker broke, so that the same body
  * does not take one worker after the other.
  *
- * A body with which two workers have broken is refused for KEPT_MS. One break is no proof: whatever else was
- * under way on that worker has broken as well. A body that is served is forgotten.
+ * A body with which two workers have broken, one after the other, is refused for KEPT_MS. One break is no
+ * proof: whatever else was under way on that worker has broken as well. Neither is a break of a worker that
+ * had the body before the first one broke: a fleet that is restarted breaks all copies of a body at once. A
+ * body that is served is forgotten.
  *
  * Bounds   PROMPTS_MAX digests of bodies; the oldest are dropped. While there are none, nothing is hashed.
  */
@@ -16,12 +18,20 @@ const WORKERS_MIN = 2
 
 interface Broken {
   readonly workers: Set<string>
+  /** Of the first break. */
+  readonly firstMs: number
   lastMs: number
 }
 
 /** What the other gateways are told. */
 export type PromptWord =
-  | { readonly type: 'promptBroke'; readonly digest: string; readonly workerId: string }
+  | {
+      readonly type: 'promptBroke'
+      readonly digest: string
+      readonly workerId: string
+      /** As in `broke`. */
+      readonly ageMs: number
+    }
   | { readonly type: 'promptServed'; readonly digest: string }
 
 export class DeadlyPrompts {
@@ -34,17 +44,17 @@ export class DeadlyPrompts {
     this.#tell = tell
   }
 
-  /** The connection to this worker broke while it worked on the body. */
-  broke(body: Uint8Array, workerId: string, nowMs: number): void {
+  /** The connection to this worker broke while it worked on the body, `ageMs` after it was called. */
+  broke(body: Uint8Array, workerId: string, nowMs: number, ageMs = 0): void {
     const key = digestOf(body)
-    this.#broke(key, workerId, nowMs)
-    this.#tell({ type: 'promptBroke', digest: key, workerId })
+    this.#broke(key, workerId, nowMs, ageMs)
+    this.#tell({ type: 'promptBroke', digest: key, workerId, ageMs })
   }
 
   /** Another gateway has seen this. */
   heard(word: PromptWord, nowMs: number): void {
     if (word.type === 'promptServed') this.#broken.delete(word.digest)
-    else this.#broke(word.digest, word.workerId, nowMs)
+    else this.#broke(word.digest, word.workerId, nowMs, word.ageMs)
   }
 
   served(body: Uint8Array): void {
@@ -60,11 +70,12 @@ export class DeadlyPrompts {
     return workers === undefined || workers.size < WORKERS_MIN ? undefined : [...workers]
   }
 
-  #broke(key: string, workerId: string, nowMs: number): void {
-    const workers = this.#found(key, nowMs)?.workers ?? new Set<string>()
-    workers.add(workerId)
+  #broke(key: string, workerId: string, nowMs: number, ageMs: number): void {
+    const broken = this.#found(key, nowMs) ?? { workers: new Set<string>(), firstMs: nowMs }
+    const { workers, firstMs } = broken
+    if (nowMs - ageMs >= firstMs || workers.size === 0) workers.add(workerId)
     this.#broken.delete(key)
-    this.#broken.set(key, { workers, lastMs: nowMs })
+    this.#broken.set(key, { workers, firstMs, lastMs: nowMs })
     if (this.#broken.size > PROMPTS_MAX) this.#broken.delete(this.#broken.keys().next().value!)
   }
 

@@ -61,6 +61,8 @@ export class ExchangeCalls {
   #isPaused = false
   /** A call that is over may still read the body. */
   #isBodyLent = false
+  /** What the current call has reported since `holdBack`; undefined: it is reported at once. */
+  #heldBack: (() => void)[] | undefined
 
   constructor(parts: CommonParts, hold: BodyHold, figures: ExchangeFigures, owner: CallsOwner) {
     const { context, tracker } = parts
@@ -151,7 +153,20 @@ export class ExchangeCalls {
 
   resume(): void {
     this.#isPaused = false
-    this.#current?.resume()
+    if (this.#heldBack === undefined) this.#current?.resume()
+  }
+
+  /** Pauses the current call. What it reports all the same waits for `letGo`, or is dropped with the call. */
+  holdBack(): void {
+    this.#heldBack = []
+    this.#current?.pause()
+  }
+
+  letGo(): void {
+    const [call, held] = [this.#current, this.#heldBack ?? []]
+    this.#heldBack = undefined
+    for (const run of held) if (this.#current === call) this.#owner.guard(run)
+    if (this.#current === call && !this.#isPaused) call?.resume()
   }
 
   /** Nothing more of the current call is reported. */
@@ -180,6 +195,7 @@ export class ExchangeCalls {
   #leaveCurrent(): void {
     const call = this.#current
     this.#current = undefined
+    this.#heldBack = undefined
     if (call !== undefined) this.#drop(call)
   }
 
@@ -207,11 +223,14 @@ export class ExchangeCalls {
             status,
             sawError: call.sawError,
           }),
-        data: bytes =>
+        data: given => {
+          // What waits must not change.
+          const bytes = this.#heldBack === undefined ? given : Uint8Array.from(given)
           this.#of(call, () => {
             owner.heard()
             owner.data(call, bytes)
-          }),
+          })
+        },
         ended: () => this.#of(call, () => owner.ended(call)),
         refused: (status, refusal) =>
           this.#of(call, () => owner.refused(status, refusal), { kind: 'refused', status, refusal }),
@@ -226,7 +245,8 @@ export class ExchangeCalls {
    * call that was left, more may come in the same piece: it is dropped.
    */
   #of(call: WorkerCall, run: () => void, end?: HedgeEnd): void {
-    if (this.#current === call) this.#owner.guard(run)
+    if (this.#current === call && this.#heldBack !== undefined) this.#heldBack.push(run)
+    else if (this.#current === call) this.#owner.guard(run)
     else if (end !== undefined && this.#hedge.owns(call)) this.#owner.guard(() => this.#secondFailed(end))
   }
 

@@ -62,7 +62,11 @@ export class ExchangeEnd {
     this.charge(usage?.completionTokens ?? (call?.isStream === true ? (usage?.eventsCount ?? 0) : 0))
     const sliceTokens = slices.tokensAt(placing.decision?.workerId)
     const elsewhereMs = legs.tookMs
-    const delivery = figures.delivery({ outcome, error, otherLeg, call, sliceTokens, elsewhereMs })
+    const { notContinued } = continuation
+    const delivery = figures.delivery({
+      ...{ outcome, error, otherLeg, notContinued },
+      ...{ call, sliceTokens, elsewhereMs },
+    })
     calls.end()
     placement?.settle(delivery, wasTaken, isPlacedAgain)
   }

@@ -26,7 +26,7 @@ export interface FiguresParts {
 }
 
 /** How a placement ended, as far as this does not say so. */
-export interface DeliveryEnd extends Pick<Delivery, 'outcome' | 'error' | 'otherLeg'> {
+export interface DeliveryEnd extends Pick<Delivery, 'outcome' | 'error' | 'otherLeg' | 'notContinued'> {
   readonly call: WorkerCall | undefined
   /** Tokens that its worker had to compute for slices of the prompt. */
   readonly sliceTokens: number
@@ -155,7 +155,8 @@ export class ExchangeFigures {
   }
 
   /** What the receipt of a placement gets that ends now. */
-  delivery({ outcome, error, otherLeg, call, sliceTokens, elsewhereMs }: DeliveryEnd): Delivery {
+  delivery(end: DeliveryEnd): Delivery {
+    const { outcome, error, otherLeg, notContinued, call, sliceTokens, elsewhereMs } = end
     const usage = call?.usage
     const nowMs = this.nowMs
     const waitedMs = (this.#decidedMs ?? nowMs) - this.arrivedMs - elsewhereMs
@@ -171,6 +172,7 @@ export class ExchangeFigures {
       durationMs: this.#decidedMs === undefined ? 0 : nowMs - this.#callMs,
       streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,
       otherLeg,
+      notContinued,
       error,
     }
   }

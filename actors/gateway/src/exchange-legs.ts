@@ -46,6 +46,7 @@ import {
   roomFor,
 } from './leg-bodies.ts'
 import type { Placement, Placements } from './placement.ts'
+import { ALL_BUSY, DEADLINE, MODEL_NOT_FOUND } from './placing-codes.ts'
 import { type PrefillEnd, PrefillLeg, type PrefillLegParts } from './prefill-leg.ts'
 import type { AloneReason, LegOutcome, PrefillPools } from './prefill-pools.ts'
 import { UNCALLED } from './uncalled-delivery.ts'
@@ -87,9 +88,8 @@ export type LegsEnd =
 
 /** It sheds load: the hand-over is unused. */
 const OVERLOADED = 503
-const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 /** Errors of a placement that hold for the whole request, and not for its prefill leg alone. */
-const FINAL: ReadonlySet<string> = new Set(['HOMING_ROUTER_ALL_BUSY', 'HOMING_ROUTER_MODEL_NOT_FOUND'])
+const FINAL: ReadonlySet<string> = new Set([ALL_BUSY, MODEL_NOT_FOUND])
 const isOfQueue = (code: string): boolean => code.startsWith('HOMING_QUEUE_')
 
 interface Handed extends HandedOver {
@@ -323,8 +323,10 @@ export class ExchangeLegs {
       context.log.warn({ worker: key, requestId, reason }, 'prefill worker hands nothing over')
       if (end.kind === 'answered') return this.#alone('failed', routing, reason)
       this.#failed(leg, end)
-      if (end.why === 'refused' || !this.#mayTryOther()) return this.#alone('failed', routing, end.reason)
-      this.#parts.retryBudget.placedAgain()
+      const isCharged = !end.isLoss || this.#failedWorkers.length > 1
+      if (end.why === 'refused' || !this.#mayTryOther(isCharged))
+        return this.#alone('failed', routing, end.reason)
+      if (isCharged) this.#parts.retryBudget.placedAgain()
     }
   }
 
@@ -413,9 +415,9 @@ export class ExchangeLegs {
     })
   }
 
-  #mayTryOther(): boolean {
+  #mayTryOther(isCharged: boolean): boolean {
     const { limits, retryBudget } = this.#parts
-    return this.#failedWorkers.length <= limits.retriesMax && !retryBudget.isEmpty
+    return this.#failedWorkers.length <= limits.retriesMax && !(isCharged && retryBudget.isEmpty)
   }
 
   /** The request goes whole although a hand-over was wanted; strictly, it is refused. */

@@ -26,8 +26,7 @@ import type { CommonParts } from './exchange-parts.ts'
 import type { ExchangeRequest } from './exchange-request.ts'
 import type { ExchangeSlices } from './exchange-slices.ts'
 import type { Placement } from './placement.ts'
-
-const DEADLINE = 'HOMING_QUEUE_DEADLINE'
+import { DEADLINE } from './placing-codes.ts'
 
 /** What is asked for. */
 export interface Asked {

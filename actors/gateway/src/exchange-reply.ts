@@ -16,6 +16,7 @@ import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import { ClientAnswer } from './client-answer.ts'
 import type { CommonParts } from './exchange-parts.ts'
 import { hiddenModelError, leaseOf } from './keyed-exchange.ts'
+import { MODEL_NOT_FOUND } from './placing-codes.ts'
 import type { StreamContinuation } from './stream-continuation.ts'
 import type { Refusal, WorkerCall } from './worker-call.ts'
 
@@ -24,7 +25,6 @@ import type { Refusal, WorkerCall } from './worker-call.ts'
  * request since.
  */
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
-const MODEL_NOT_FOUND = 'HOMING_ROUTER_MODEL_NOT_FOUND'
 
 export type ReplyParts = Pick<CommonParts, 'context' | 'metrics' | 'limits' | 'responses'>
 

@@ -9,7 +9,9 @@
  *   fail, passOn the end
  *
  * Invariants
- *   I1  A placement is left before the exchange takes or asks for the next one.
+ *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is
+ *       taken out of the hedge (`calls.take`) before that, since leaving ends what is there; it is adopted
+ *       after it.
  *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
  */
 
@@ -52,13 +54,17 @@ export class ExchangeTurns {
 
   /** The current call, as one that fails now. */
   get failed(): FailedCall {
-    const { request, figures, calls } = this.#steps
+    const { request, figures, calls, continuation } = this.#steps
+    const isRelaying = request.state === 'relaying'
+    const isRest = !isRelaying && continuation.isRest
     return {
       decision: this.#decision!,
       model: request.ready.routing.model,
       calledMs: figures.attemptMs,
       body: request.givenBody,
-      isRelaying: request.state === 'relaying',
+      isRelaying,
+      isRest,
+      mayGoOn: isRest && continuation.canGoOn,
       mayCallAgain: !calls.isRepeated,
       isHedging: calls.isHedging,
     }
@@ -127,7 +133,7 @@ export class ExchangeTurns {
   take(turn: Turn): void {
     if (turn.kind === 'passOn') this.#end.passOn(turn.refusal)
     else if (turn.kind === 'fail') this.#end.fail(turn.error, turn.wasTaken)
-    else if (turn.kind === 'goOn') this.#goOnOr(turn.error)
+    else if (turn.kind === 'goOn') this.#goOnOr(turn.error, turn.wasTaken)
     else if (turn.kind === 'placeAgain') this.#placeAgain(turn)
     else {
       this.#steps.calls.repeat()
@@ -160,30 +166,47 @@ export class ExchangeTurns {
   }
 
   /** Has another worker go on with the stream; else ends it with this error. */
-  #goOnOr(error: ErrorRecord): void {
+  #goOnOr(error: ErrorRecord, wasTaken = true): void {
     const { request, reply, calls, continuation } = this.#steps
     reply.passWhole(calls.current)
     if (!continuation.mayGoOn()) {
-      this.#end.fail(error)
+      this.#end.fail(error, wasTaken)
       return
     }
     request.goesTo('continuing')
     calls.abort()
-    void this.#continue(error)
+    void this.#continue(error, wasTaken)
   }
 
-  /** `error`: what the client gets if no worker can go on with it. */
-  async #continue(error: ErrorRecord): Promise<void> {
+  /** Its worker is well, and is to be left: another one goes on if one can; else all stays as it is. */
+  move(error: ErrorRecord): void {
+    const { request, calls, continuation } = this.#steps
+    if (request.state !== 'relaying' || !continuation.mayMove) return
+    request.goesTo('continuing')
+    calls.holdBack()
+    void this.#continue(error, true, () => {
+      request.goesTo('relaying')
+      calls.letGo()
+    })
+  }
+
+  /**
+   * `error`: what the client gets if no worker can go on with it. `stays`: called in place of that, and of
+   * the end of the stream; default: it cannot stay.
+   */
+  async #continue(error: ErrorRecord, wasTaken: boolean, stays?: () => void): Promise<void> {
     const { request, continuation, figures, failures, slices, legs } = this.#steps
     const { id: decisionId, worker, workerId } = this.#decision!
     const { requestId } = request.ready.routing
     const { log } = this.#parts.context
-    const step = await continuation.next()
+    const step = await continuation.next(stays === undefined)
     if (request.state !== 'continuing') return
-    if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
+    if (stays !== undefined && step.kind !== 'place') this.#owner.guard(stays)
+    else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
     else if (step.kind === 'place') {
       log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
-      this.#end.leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+      const outcome = stays === undefined ? 'error' : 'aborted'
+      this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true })
       continuation.goesOn(error)
       figures.goesOn()
       failures.leftCut(workerId)

@@ -13,10 +13,12 @@
  *              rest to be computed
  *   calling    the first byte to relay       relaying; calling again (a reused connection broke, or a second
  *                                            worker's first token came first, hedge.ts); settled; placing
- *                                            (the worker failed or refused, and tries are left)
- *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, and what the client
- *              room at the client            has of a stream tells how to go on)
- *   continuing the ids of what there is      placing; settled (no worker can go on with it)
+ *                                            (the worker failed or refused, and tries are left); continuing
+ *                                            (that was to go on with a stream, and others may)
+ *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, or has drained for too
+ *              room at the client            long, and what the client has of a stream tells how to go on)
+ *   continuing the ids of what there is      placing; settled (no worker can go on with it); relaying
+ *                                            (likewise, and its worker is well)
  *   settled    nothing
  *   any        -                             settled: the client leaves, a time limit passes, the gateway
  *                                            ends, or the exchange has a bug
@@ -76,6 +78,7 @@ export class Exchange {
       sent: () => parts.sent(this),
       mayRefuse: status => {
         const { calls, legs, failures } = this.#steps
+        if (this.#turns.failed.isRest) return true
         return calls.isHedging || legs.isLostBy(status) || failures.mayRefuse(status)
       },
       prefilled: (call, isSuccess) => this.#prefilled(call, isSuccess),
@@ -159,6 +162,18 @@ export class Exchange {
     })
   }
 
+  /** These workers have drained for as long as they may. `serves`: whether others serve a model. */
+  leaveOverdue(workerIds: ReadonlySet<string>, serves: (model: string) => boolean): void {
+    this.#guard(() => {
+      const { request, calls } = this.#steps
+      if (this.state !== 'relaying' || this.#parts.picked !== undefined || calls.current?.isUnseen === true)
+        return
+      const { worker, workerId } = this.#decision!
+      if (!workerIds.has(workerId) || !serves(request.ready.routing.model)) return
+      this.#turns.move(toErrorRecord(new UpstreamFailedError(worker, 'its drain took too long')))
+    })
+  }
+
   #lookAtCall(nowMs: number): void {
     const { calls, slices, figures, failures, placing, request } = this.#steps
     const { silenceMsMax, requestMsMax } = this.#parts.limits
@@ -170,6 +185,8 @@ export class Exchange {
     const wholeMs = nowMs - (slices.computed === undefined ? figures.decidedMs : figures.attemptMs)
     if (!mayBeSilent && nowMs - figures.heardMs >= silenceMsMax)
       this.#turns.take(failures.tooLong(failed, `no byte for ${silenceMsMax} ms`, true))
+    else if (!mayBeSilent && failures.isLost(failed, figures.heardMs, nowMs))
+      this.#turns.take(failures.lost(failed, nowMs - figures.heardMs))
     else if (request.state === 'calling' && failures.isStalled(failed, request.ready.routing, nowMs))
       this.#turns.take(failures.stalled(failed, nowMs))
     else if (requestMsMax > 0 && wholeMs >= requestMsMax) {

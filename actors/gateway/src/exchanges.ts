@@ -20,6 +20,7 @@
  */
 
 import type { ErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import { ALONE, type Bodies, type BodyShare, type CommonCount } from '@homing/http'
 import { type Claim, type TenantNames, TenantShares } from '@homing/queue'
 import type { HttpExchange } from '@homing/transport'
@@ -129,6 +130,15 @@ export class Exchanges {
     const { progress, directory } = this.#parts
     const workerIds = progress.alive(nowMs - SENT_WITHIN_MS)
     if (workerIds.length > 0) directory.tell({ type: 'alive', workerIds })
+  }
+
+  /** These workers have left the fleet, and still have requests: those that can go on elsewhere. */
+  leaveOverdue(workerIds: readonly string[], fleet: Fleet): void {
+    const ids = new Set(workerIds)
+    const served = new Set<string>()
+    for (const { state, models } of fleet.workers)
+      if (state === 'up') for (const { name } of models) served.add(name)
+    for (const exchange of [...this.#open.keys()]) exchange.leaveOverdue(ids, model => served.has(model))
   }
 
   endAll(error: ErrorRecord): void {

@@ -114,7 +114,7 @@ export const gateway = defineActor(
     const door = await state.open(args)
     context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
     return {
-      fleet: ({ fleet }) => state.takeFleet(fleet),
+      fleet: ({ fleet, overdue }) => state.takeFleet(fleet, overdue),
       doors: ({ doors, isAll }) => state.takeDoors(doors, isAll),
       promptBroke: word => state.heardPrompt(word),
       promptServed: word => state.heardPrompt(word),
@@ -158,6 +158,7 @@ class Gateway {
   /** Id of this life. */
   readonly life: string
   readonly #deadlyPrompts: DeadlyPrompts
+  readonly #progress: WorkerProgress
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
   readonly #tokens: TokenWorkers
@@ -241,6 +242,7 @@ class Gateway {
     const known = { fleet, names, responses, peers, slices, tokens }
     this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
     this.#continuationMemory = new ContinuationMemory(args.exchangeLimits.migrationBytesMax ?? 0)
+    this.#progress = new WorkerProgress(args.exchangeLimits.stallMsMin)
     this.#exchanges = new Exchanges({
       bodies,
       openMax: args.openRequestsMax,
@@ -253,7 +255,7 @@ class Gateway {
       placements,
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: this.#deadlyPrompts,
-      progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
+      progress: this.#progress,
       firstTokens: new FirstTokenTimes(),
       lentBodies: new LentBodies(),
       streamForms: new StreamForms(),
@@ -384,8 +386,9 @@ class Gateway {
     this.#log.warn({ reason, connections, advice }, 'connections of clients are refused')
   }
 
-  takeFleet(fleet: Fleet): void {
+  takeFleet(fleet: Fleet, overdue: readonly string[] = []): void {
     this.#fleet = fleet
+    this.#progress.takeFleet(fleet, this.#clock.nowMs())
     this.#slices.takeFleet(fleet)
     this.#tokens.takeFleet(fleet)
     for (const [model, state] of this.#pools.takeFleet(fleet)) {
@@ -393,6 +396,7 @@ class Gateway {
       this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
     }
     this.#names = modelNames(fleet, this.#aliases)
+    if (overdue.length > 0) this.#exchanges.leaveOverdue(overdue, fleet)
     this.#tellReady()
   }
 

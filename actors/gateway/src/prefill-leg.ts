@@ -21,6 +21,7 @@ import type { GatewayMessage } from './messages.ts'
 import type { Placement } from './placement.ts'
 import type { AnswerFigures } from './request-metrics.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
+import type { WorkerProgress } from './worker-progress.ts'
 import { SHEDDING_STATUSES } from './worker-statuses.ts'
 
 /** Of an answer of one token; the ids of the blocks of a million tokens take half a megabyte. */
@@ -30,6 +31,7 @@ export interface PrefillLegParts extends Omit<WorkerCallParts, 'clock' | 'mayRef
   readonly context: ActorContext<GatewayMessage>
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
+  readonly progress: Pick<WorkerProgress, 'isLost'>
   readonly limits: { readonly silenceMsMax: number }
 }
 
@@ -61,6 +63,8 @@ export type PrefillEnd =
       readonly why: 'refused' | 'failed' | 'silent'
       readonly isSure: boolean
       readonly wasReached: boolean
+      /** Its worker died, or does not answer any more: whatever it had failed with it. */
+      readonly isLoss: boolean
     }
 
 export class PrefillLeg {
@@ -121,7 +125,8 @@ export class PrefillLeg {
               reason,
               isUnreachable: failure === 'connect',
             })
-          this.#failed(reason, 'failed', { isSure: failure === 'connect', wasReached })
+          const isLoss = failure === 'reset'
+          this.#failed(reason, 'failed', { isSure: failure === 'connect', wasReached, isLoss })
         },
       },
     )
@@ -135,9 +140,12 @@ export class PrefillLeg {
   /** Gives up a worker that is silent, else sends a sign of life. */
   look(nowMs: number): void {
     if (this.#call === undefined) return
-    const { silenceMsMax } = this.#parts.limits
+    const { limits, progress } = this.#parts
+    const { silenceMsMax } = limits
     if (nowMs - this.#calledMs >= silenceMsMax)
       this.#failed(`no answer for ${silenceMsMax} ms`, 'silent', { isSure: true })
+    else if (progress.isLost(this.decision.workerId, this.#calledMs, nowMs))
+      this.#failed('no answer, and it is down or has left', 'silent', { isSure: true, isLoss: true })
     else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#start.placement.id })
   }
 
@@ -173,9 +181,13 @@ export class PrefillLeg {
   #failed(
     reason: string,
     why: 'refused' | 'failed' | 'silent',
-    { isSure, wasReached = true }: { readonly isSure: boolean; readonly wasReached?: boolean },
+    {
+      isSure,
+      wasReached = true,
+      isLoss = false,
+    }: { readonly isSure: boolean; readonly wasReached?: boolean; readonly isLoss?: boolean },
   ): void {
-    this.#over({ kind: 'failed', reason, why, isSure, wasReached })
+    this.#over({ kind: 'failed', reason, why, isSure, wasReached, isLoss })
   }
 
   #over(end: PrefillEnd): void {

@@ -59,6 +59,8 @@ export class RequestSpans {
   readonly #span: Span
   readonly #context: Context
   #decision: Decision | undefined
+  /** Code of the error with which it ended, as far as it has; of a worker that was left, none stays. */
+  #error: string | undefined
 
   constructor(maker: SpanMaker, clock: Clock, http: HttpExchange, route: string) {
     this.#maker = maker
@@ -104,16 +106,17 @@ export class RequestSpans {
 
   left({ outcome, error, usage }: SpanResult): void {
     this.#span.setAttributes({ 'homing.outcome': outcome, ...usageAttributes(usage) })
-    if (error !== undefined) this.#span.setAttribute('error.type', error.code)
+    this.#error = error?.code
   }
 
   refused(code: string): void {
-    this.#span.setAttribute('error.type', code)
+    this.#error = code
   }
 
   end({ status, clientGone }: SpanEnd): void {
     if (status !== undefined) this.#span.setAttribute('http.response.status_code', status)
     if (clientGone !== undefined) this.#span.setAttribute('homing.client_gone', clientGone)
+    if (this.#error !== undefined) this.#span.setAttribute('error.type', this.#error)
     if ((status ?? 0) >= 500) this.#span.setStatus({ code: ERROR })
     this.#span.end(this.#now)
   }

@@ -34,9 +34,11 @@ import { UpstreamFailedError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
+import { DEADLINE } from './placing-codes.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import type { GivenUp, SlicedPrompt } from './sliced-prompt.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
+import type { WorkerProgress } from './worker-progress.ts'
 
 export type SlicesEnd =
   | { readonly kind: 'computed'; readonly slice: PromptSlice }
@@ -62,6 +64,7 @@ export interface SlicedPrefillParts extends Omit<WorkerCallParts, 'clock' | 'may
   readonly slices: SliceTrust
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
+  readonly progress: Pick<WorkerProgress, 'isLost'>
   readonly limits: { readonly silenceMsMax: number }
 }
 
@@ -76,7 +79,6 @@ export interface SlicedRequest {
 type Sent = { readonly cachedTokens: number | undefined } | { readonly why: GivenUp }
 
 const OUTCOMES = { computed: 'computed', refused: 'deadline' } as const
-const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 /** The engine has no completions of token ids. */
 const UNKNOWN_ROUTE: ReadonlySet<number> = new Set([404, 405, 501])
 /** Blocks that an engine may compute again with the next slice, as vLLM does with speculative decoding. */
@@ -156,8 +158,10 @@ export class SlicedPrefill {
   /** Gives up a slice whose worker is silent, else sends a sign of life. */
   look(nowMs: number): void {
     if (this.#call === undefined) return
-    const { silenceMsMax } = this.#parts.limits
-    if (nowMs - this.#calledMs >= silenceMsMax) this.#over({ why: 'silent' })
+    const { limits, progress } = this.#parts
+    const isSilent = nowMs - this.#calledMs >= limits.silenceMsMax
+    if (isSilent || progress.isLost(this.#decision.workerId, this.#calledMs, nowMs))
+      this.#over({ why: 'silent' })
     else this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id })
   }
 
@@ -238,7 +242,7 @@ export class SlicedPrefill {
         broke: ({ reason, failure, reusedConnection }) => {
           const { body } = ready.upstream
           if (failure === 'reset' && !reusedConnection && body !== undefined)
-            deadlyPrompts.broke(body, workerId, this.#nowMs)
+            deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - this.#calledMs)
           if (failure === 'connect' || (failure === 'reset' && !reusedConnection))
             directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
           failed('failed', reason)

@@ -113,6 +113,7 @@ export class StreamContinuation {
   /** Of that rest, the head has come. */
   #hasRest = false
   #lastWords: Uint8Array | undefined
+  #notContinued: UnfitReason | undefined
 
   constructor(parts: ContinuationParts, http: HttpExchange, hold: BodyHold) {
     this.#parts = parts
@@ -130,6 +131,11 @@ export class StreamContinuation {
     return this.#lastWords
   }
 
+  /** It was cut, and no worker goes on with it for this reason; undefined: it was not, or one may. */
+  get notContinued(): UnfitReason | undefined {
+    return this.#notContinued
+  }
+
   /** The request as its client sent it. */
   get given(): LegsRequest | undefined {
     return this.#given
@@ -145,10 +151,11 @@ export class StreamContinuation {
     }
     const route = ready.legs?.route
     const { migrationsMax = 0 } = this.#parts.limits
-    if (this.#given !== undefined || migrationsMax === 0 || !isStream) return false
+    if (this.#given !== undefined || !isStream) return false
     if (route !== 'chat' && route !== 'completions') return false
     this.#given = ready
-    this.#delivered = new DeliveredStream(route, this.#parts.memory.take)
+    // Where nobody may go on, only its end is looked for.
+    this.#delivered = new DeliveredStream(route, migrationsMax === 0 ? () => false : this.#parts.memory.take)
     return false
   }
 
@@ -170,14 +177,28 @@ export class StreamContinuation {
     return this.#delivered.unfit
   }
 
-  /** The chunk with which a stream ends has not passed, and another worker may send it. */
+  /** The chunk with which a chat or completion ends has not passed; whoever may go on with it. */
   get isUnfinished(): boolean {
-    return this.#unfit === undefined && this.#delivered?.isFinished === false
+    return this.#delivered?.isUnfinished === true
+  }
+
+  /** Whether another worker may go on if its worker fails, as far as that is known now. */
+  get canGoOn(): boolean {
+    return this.#unfit === undefined
+  }
+
+  /**
+   * Whether another worker may take over while its own is well. What a worker of token ids has said is known
+   * before its client has it, so that one is left only when it fails.
+   */
+  get mayMove(): boolean {
+    return this.canGoOn && this.isUnfinished && this.#given?.upstream.tokens?.state === undefined
   }
 
   /** Its worker has failed: whether another one may go on, as far as that is known now. Counts why not. */
   mayGoOn(): boolean {
     const why = this.#unfit
+    this.#notContinued = why
     if (why !== undefined) this.#parts.metrics.continuation(why)
     return why === undefined
   }
@@ -222,8 +243,9 @@ export class StreamContinuation {
     }
   }
 
-  /** What to do for the rest; only if it may go on. */
-  async next(): Promise<ContinuationStep> {
+  /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is. */
+  async next(isCut = true): Promise<ContinuationStep> {
+    const before = this.#before
     this.#tries++
     let step: ContinuationStep
     try {
@@ -231,9 +253,16 @@ export class StreamContinuation {
     } catch (thrown) {
       step = { kind: 'unread', error: toErrorRecord(thrown) }
     }
+    if (!isCut && step.kind !== 'place') {
+      this.#tries--
+      this.#before = before
+      return step
+    }
     // That it is placed is not known before its head comes.
-    if (step.kind !== 'place' && !this.#isClosed)
-      this.#parts.metrics.continuation(step.kind === 'unfit' ? step.why : step.kind)
+    if (step.kind === 'place' || this.#isClosed) return step
+    const outcome = step.kind === 'unfit' ? step.why : step.kind
+    if (outcome !== 'end') this.#notContinued = outcome
+    this.#parts.metrics.continuation(outcome)
     return step
   }
 

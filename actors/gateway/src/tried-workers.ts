@@ -2,7 +2,8 @@
  * Tried workers: those that failed one request, which of them is to blame, and whether another may be tried.
  *
  * Another one is tried within `retriesMax` and the retry budget, and only once more after a worker has taken
- * the request.
+ * the request. The budget is for workers that answer badly: one that dies fails many requests at once, and
+ * each of them goes to one other worker all the same.
  *
  * Blame. A worker that could not be reached, sheds load, or broke off its answer is reported to the router at
  * once. One that failed after it had taken the request may have met a bad request: it is reported when
@@ -37,12 +38,23 @@ export class TriedWorkers {
   #uncounted = 0
   /** Workers that have taken the request and failed it. */
   #takenCount = 0
+  #isRest = false
   /** Failures after the request was taken, not reported yet. */
   #suspects: WorkerFailure[] = []
 
   constructor(parts: TriedParts, report: (failure: WorkerFailure) => void) {
     this.#parts = parts
     this.#report = report
+  }
+
+  /** What is tried now counts against the retry budget: it is a request, not the rest of a stream. */
+  get isCharged(): boolean {
+    return !this.#isRest
+  }
+
+  /** No worker has taken the request and failed it. */
+  get isUntaken(): boolean {
+    return this.#takenCount === 0
   }
 
   /** Ids of the workers that have failed it and are not to get it again. */
@@ -55,9 +67,12 @@ export class TriedWorkers {
     return this.#failed.length - this.#uncounted < this.#parts.limits.retriesMax
   }
 
-  /** Whether another one may be tried if the current worker fails the request now. */
-  mayTryOther(wasTaken: boolean): boolean {
-    if (!this.isFew || this.#parts.retryBudget.isEmpty) return false
+  /**
+   * Whether another one may be tried if the current worker fails the request now. `isCharged`: against the
+   * retry budget; default: unless it is the rest of a stream, which is bounded otherwise.
+   */
+  mayTryOther(wasTaken: boolean, isCharged = this.isCharged): boolean {
+    if (!this.isFew || (isCharged && this.#parts.retryBudget.isEmpty)) return false
     return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
   }
 
@@ -76,10 +91,14 @@ export class TriedWorkers {
     this.#failed = [...this.#failed, workerId]
   }
 
-  /** It had sent a part of its answer. It has broken one worker: one more, and no third. */
+  /**
+   * It had sent a part of its answer, or was to go on with that of another one. Each try to go on is one more
+   * worker; how many there are is not counted here.
+   */
   leftCut(workerId: string): void {
     this.left(workerId)
     this.#uncounted++
+    this.#isRest = true
     this.#takenCount = TAKEN_MAX - 1
   }
 

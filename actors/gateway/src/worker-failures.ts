@@ -9,9 +9,10 @@
  *   breaks an idle connection                 call it once more
  *   breaks, sheds load, stalls, fails inside  place the request again
  *   breaks off a stream that has begun        have another worker go on
+ *   is lost: frozen, or out of reach          either, as far as the answer has come
  *   could not be reached, and an Envoy has    place it where the Envoy has sent it
  *   sent it elsewhere
- *   any of these, and no try is left          fail
+ *   any of these, and no try is left          fail; of the rest of a stream: have yet another one go on
  *
  * A worker whose connection has as many calls as it takes is left for another, and not blamed. If this
  * machine has no socket for the call, no worker is blamed and no other is tried.
@@ -32,8 +33,8 @@ export type Turn =
   /** The worker's answer is the client's. */
   | { readonly kind: 'passOn'; readonly refusal: Refusal }
   | { readonly kind: 'callAgain' }
-  /** Another worker goes on with the stream; if none can, it ends with this error. */
-  | { readonly kind: 'goOn'; readonly error: ErrorRecord }
+  /** Another worker goes on with the stream; else it ends with this error. `wasTaken`: default true. */
+  | { readonly kind: 'goOn'; readonly error: ErrorRecord; readonly wasTaken?: boolean }
   /** `wasTaken`: the worker has worked on it. */
   | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly wasTaken: boolean }
   | PlaceAgain
@@ -59,6 +60,10 @@ export interface FailedCall {
   readonly body: Uint8Array | undefined
   /** A part of its answer has passed. */
   readonly isRelaying: boolean
+  /** It was to go on with the stream of another worker. */
+  readonly isRest: boolean
+  /** Of such a stream: whether yet another worker may go on with it. */
+  readonly mayGoOn: boolean
   /** It was not called once more yet. */
   readonly mayCallAgain: boolean
   /** A second worker is being asked. */
@@ -114,21 +119,24 @@ export class WorkerFailures {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
     }
+    const { isCharged } = this.#tried
     // A second worker may have failed since its head came.
-    if (isHedging || mayTryOther)
-      return { kind: 'placeAgain', why: 'refused', reason: `worker ${worker} answered ${status}`, wasTaken }
-    return { kind: 'fail', error: upstreamFailed(decision, `answered ${status}`), wasTaken }
+    if (isHedging || mayTryOther) {
+      const reason = `worker ${worker} answered ${status}`
+      return { kind: 'placeAgain', why: 'refused', reason, wasTaken, isCharged }
+    }
+    return this.#giveUp(call, upstreamFailed(decision, `answered ${status}`), wasTaken)
   }
 
   broke(call: FailedCall, { reason, failure, reusedConnection, servedBy }: BrokenCall): Turn {
-    const { decision, body, isRelaying, mayCallAgain, isHedging } = call
+    const { decision, body, calledMs, isRelaying, mayCallAgain, isHedging } = call
     const { workerId } = decision
     const { directory, deadlyPrompts } = this.#parts
     if (servedBy !== undefined) return this.#moved(decision, servedBy, reason)
     // The worker may have closed an idle connection; only a second break shows whether the worker failed.
     const isIdleClose = reusedConnection && mayCallAgain && !isRelaying
     if (failure === 'reset' && !isIdleClose && body !== undefined)
-      deadlyPrompts.broke(body, workerId, this.#nowMs)
+      deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - calledMs)
     if (isRelaying) return this.brokeOff(call, reason)
     if (isIdleClose) return { kind: 'callAgain' }
     const wasAsked = failure !== 'connect' && failure !== 'full'
@@ -138,13 +146,15 @@ export class WorkerFailures {
     // A request that we cannot write is not the worker's fault, and one with many calls is well.
     if (failure !== 'request' && failure !== 'full' && failure !== 'local')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
-    const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken) : this.#tried.isFew
+    // An engine that dies takes along whatever it has: the retry budget would save only the first of them.
+    const isLoss = failure === 'reset' && this.#tried.isUntaken
+    const isCharged = wasAsked && !isLoss && this.#tried.isCharged
+    const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken, isCharged) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(call, reason, false)
-    if (!mayPlaceAgain && !isHedging)
-      return { kind: 'fail', error: upstreamFailed(decision, reason), wasTaken }
+    if (!mayPlaceAgain && !isHedging) return this.#giveUp(call, upstreamFailed(decision, reason), wasTaken)
     // Calls without a connection load no worker.
-    return { kind: 'placeAgain', why: 'broke', reason, wasTaken, isCharged: wasAsked }
+    return { kind: 'placeAgain', why: 'broke', reason, wasTaken, isCharged }
   }
 
   /** A part of its answer has passed, and no more comes. */
@@ -170,7 +180,7 @@ export class WorkerFailures {
 
   /** Whether this call gets nothing while other workers answer, and may still be placed elsewhere. */
   isStalled(call: FailedCall, { isStream = false, promptTokens }: RoutingRequest, nowMs: number): boolean {
-    if (!this.#tried.mayTryOther(true)) return false
+    if (!call.mayGoOn && !this.#tried.mayTryOther(true)) return false
     const { workerId } = call.decision
     const open = { workerId, isStream, promptTokens, calledMs: call.calledMs }
     return this.#parts.progress.isStalled(open, nowMs)
@@ -181,7 +191,26 @@ export class WorkerFailures {
     const reason = `nothing came from worker ${worker} for ${Math.round(nowMs - call.calledMs)} ms, while others answered`
     this.#tried.taken()
     this.#failed(call, reason, true)
+    if (call.isRest) return this.#giveUp(call, toErrorRecord(new NoAnswerError(worker, reason)), true)
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
+  }
+
+  /** Its worker does not answer any more. */
+  isLost({ decision }: FailedCall, heardMs: number, nowMs: number): boolean {
+    return this.#parts.progress.isLost(decision.workerId, heardMs, nowMs)
+  }
+
+  /** How many it takes along is not the choice of their clients: they are placed again beyond the budget. */
+  lost(call: FailedCall, silentMs: number): Turn {
+    const { decision, isRelaying, isHedging } = call
+    const reason = `it sent nothing for ${Math.round(silentMs)} ms and is down, or has left`
+    this.#failed(call, reason, true)
+    if (isRelaying) return { kind: 'goOn', error: toErrorRecord(new NoAnswerError(decision.worker, reason)) }
+    const mayPlaceAgain = this.#tried.mayTryOther(true, false)
+    this.#tried.taken()
+    if (mayPlaceAgain || isHedging)
+      return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true, isCharged: false }
+    return this.#giveUp(call, toErrorRecord(new NoAnswerError(decision.worker, reason)), true)
   }
 
   /** It takes too long. `isSlow`: it is the worker that is slow, and another one may be quicker. */
@@ -192,7 +221,8 @@ export class WorkerFailures {
       return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
     }
     const error = toErrorRecord(new NoAnswerError(call.decision.worker, reason))
-    return isSlow && call.isRelaying ? { kind: 'goOn', error } : { kind: 'fail', error, wasTaken: true }
+    if (!isSlow) return { kind: 'fail', error, wasTaken: true }
+    return call.isRelaying ? { kind: 'goOn', error } : this.#giveUp(call, error, true)
   }
 
   /** The second worker was quicker. The first one's booking is freed: without this it would look idle. */
@@ -211,7 +241,7 @@ export class WorkerFailures {
     if (suspect !== undefined) directory.tell({ type: 'suspect', workerId, ...suspect })
     if (isWithout === true) directory.tell({ type: 'lookAgain', workerId })
     if (end.kind === 'broke' && end.broken.failure === 'reset' && body !== undefined)
-      deadlyPrompts.broke(body, workerId, this.#nowMs)
+      deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - calledMs)
     if (wasTaken) this.#tried.taken()
     this.#tried.leftBeside(workerId)
   }
@@ -239,6 +269,11 @@ export class WorkerFailures {
     if (pinnedInstanceId === undefined)
       return { kind: 'fail', error: upstreamFailed(decision, reason), wasTaken: false }
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: false, isCharged: false, pinnedInstanceId }
+  }
+
+  /** The worker has sent nothing, and no try is left. The tries of continuations are others. */
+  #giveUp({ isRest }: FailedCall, error: ErrorRecord, wasTaken: boolean): Turn {
+    return { kind: isRest ? 'goOn' : 'fail', error, wasTaken }
   }
 
   #answeredBadly(call: FailedCall, status: number): void {

@@ -3,6 +3,7 @@
 import t from 'tap'
 import { upstreamHeaders } from '../src/upstream-headers.ts'
 import { answerOf, decisionFor, start } from './call-world.ts'
+import { start as startWorld } from './gateway-world.ts'
 import { WORKER_HOST } from './sample-records.ts'
 import { utf8 as bytes, textOf as text } from './utf8.ts'
 import { data, die, finish, head } from './worker-exchange.ts'
@@ -392,6 +393,56 @@ t.test('a client that leaves while another worker is looked for completes both r
   )
 })
 
+t.test('all that a worker had before a first byte goes elsewhere when it dies, and once only', async t => {
+  const REQUESTS = 100
+  const limits = { retriesMax: 2, retryShare: 0.2, stallMsMin: 0, silenceMsMax: 60_000, requestMsMax: 0 }
+  let [asked, dead] = [0, 1]
+  const world = await startWorld(
+    t,
+    { openRequestsMax: 2 * REQUESTS, bodiesBytesMax: 1_000_000, audit: false, exchangeLimits: limits },
+    {
+      decide: ({ excludedWorkers }, id) => {
+        asked++
+        const port = excludedWorkers.length + 1
+        return { kind: 'decided', decision: { ...decisionFor(port), id } }
+      },
+    },
+    { hasWorker: false },
+  )
+  const under: (() => void)[] = []
+  for (const port of [1, 2, 3])
+    await world.serve(port, exchange => {
+      if (port <= dead) under.push(() => exchange.destroy())
+      else {
+        exchange.writeHead(200, { 'content-type': 'application/json' })
+        exchange.end(bytes('{"text":"whole"}'))
+      }
+    })
+  const send = (name: string) =>
+    Array.from({ length: REQUESTS }, (_, i) =>
+      world.send('POST', '/v1/completions', { body: JSON.stringify({ model: 'm', prompt: `${name} ${i}` }) }),
+    )
+  const statuses = (clients: readonly { readonly status?: number | undefined }[]) =>
+    [...new Set(clients.map(({ status }) => status))].sort()
+  const clients = send('first')
+  await world.system.settle()
+  t.equal(under.length, REQUESTS, 'all are in prefill')
+  for (const dies of under.splice(0)) dies()
+  await world.system.settle()
+  t.strictSame(statuses(clients), [200])
+  t.equal(asked, 2 * REQUESTS)
+  // The next one dies, too.
+  dead = 2
+  const others = send('second')
+  await world.system.settle()
+  while (under.length > 0) {
+    for (const dies of under.splice(0)) dies()
+    await world.system.settle()
+  }
+  t.strictSame(statuses(others), [502])
+  t.equal(asked, 4 * REQUESTS, 'each has been tried at two')
+})
+
 t.test('headers that the client names in Connection stay with its connection', async t => {
   const headers = { connection: 'close, X-Secret', 'x-secret': '1', 'x-kept': '2' }
   t.match(upstreamHeaders(headers, decisionFor(1), 'r', 1), { 'x-kept': '2', 'x-request-id': 'r' })
@@ -414,6 +465,30 @@ t.test('a prompt that breaks workers behind their first token is deadly, too', a
   }
   dispatch(3)
   t.match((await answerOf(world)).body, /broke while they worked on this very request/)
+})
+
+t.test('copies of one body that break with their workers at once are no proof against it', async t => {
+  const world = await start(t, [])
+  const { system, serve, dispatch } = world
+  const open: (() => void)[] = []
+  for (const port of [1, 2])
+    await serve(
+      port,
+      head(200, { 'content-type': 'text/event-stream' }),
+      data('data: {}\n\n'),
+      exchange => void open.push(() => exchange.destroy()),
+    )
+  await serve(3, head(200, { 'content-type': 'application/json' }), finish('{"text":"whole"}'))
+  for (const port of [1, 2]) {
+    dispatch(port)
+    await system.advance(10)
+  }
+  for (const breaks of open) {
+    breaks()
+    await system.advance(10)
+  }
+  dispatch(3)
+  t.match(await answerOf(world), { status: 200, end: 'complete' })
 })
 
 t.test('a whole answer that breaks off is asked of another worker, whatever had come of it', async t => {

@@ -1,5 +1,7 @@
 /** Streams that another worker goes on with: what it is sent, what the client gets, and what is settled. */
 
+import type { ReadRequest } from '@homing/actors/tokenizer'
+import type { HttpExchange } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { decisionFor } from './call-world.ts'
 import { start as startWorld } from './gateway-world.ts'
@@ -49,7 +51,14 @@ async function run(
     migrationsMax = 1,
     dies = true,
     joins = [],
-  }: { body?: object; migrationsMax?: number; dies?: boolean; joins?: readonly string[] } = {},
+    more = {},
+  }: {
+    body?: object
+    migrationsMax?: number
+    dies?: boolean
+    joins?: readonly string[]
+    more?: Partial<ReadRequest>
+  } = {},
 ) {
   let port = 0
   const sent: { path: string; body: Record<string, unknown> }[] = []
@@ -70,6 +79,7 @@ async function run(
           isCounted: true,
           tokenIds: ids,
           promptTokens: ids?.length ?? 3,
+          ...more,
         }
         return { kind: 'read', request: read }
       },
@@ -137,6 +147,9 @@ t.test('where no worker goes on, the client gets the first error, and the router
     t.strictSame(seen(client.body), ['one', 'upstream_failed'], outcome)
     t.strictSame(settled.at(-1), ['error', false])
     t.strictSame(outcomes, [outcome])
+    const told = world.log.settled.map(({ delivery }) => delivery.notContinued)
+    // Where none took it, the first placement had been settled before.
+    if (outcome !== 'not_placed') t.strictSame(told, [outcome])
     t.match(world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'cut' } }])
   }
 })
@@ -146,6 +159,102 @@ t.test('a prompt that kills a second worker takes no third one', async t => {
   t.strictSame(seen(client.body), ['one', 'upstream_failed'])
   t.equal(sent.length, 2)
   t.equal(world.log.asked.length, 2)
+})
+
+t.test(
+  'what a worker has at the limit of its drain goes on where it can, and stays where it cannot',
+  async t => {
+    const other = { ...WORKER, id: `${WORKER_HOST}:2`, instanceId: 2 }
+    const down = { ...other, state: 'down' } as const
+    const endless = { ...other, models: [{ ...WORKER.models[0]!, maxModelTokens: undefined }] }
+    const goes = { settled: ['aborted', 'ok'], sent: 2, said: 'one two' }
+    const stays = { settled: ['ok'], sent: 1, said: 'one and more' }
+    for (const [what, members, fleet, migrationsMax, expected] of [
+      ['it may go on', {}, [other], 1, goes],
+      ['no other worker is up', {}, [down], 1, stays],
+      ['no worker may go on', {}, [other], 0, stays],
+      ['logprobs', { logprobs: true }, [other], 1, stays],
+      ['a stop string may have begun', { stop: ['e!'] }, [other], 1, stays],
+      ['nobody knows how long it may be', { max_tokens: undefined }, [endless], 1, stays],
+    ] as const) {
+      let first: HttpExchange | undefined
+      let isGone = false
+      const held: Act = exchange => {
+        first = exchange
+        exchange.onClientGone(() => {
+          isGone = true
+        })
+      }
+      const acts = [
+        [...BEGUN, held],
+        [head(200, SSE), REST],
+      ]
+      const { client, world, sent } = await run(t, acts, {
+        body: { ...BODY, ...members },
+        migrationsMax,
+        dies: false,
+      })
+      world.ref.tell({ type: 'fleet', fleet: fleetOf(...fleet), overdue: [`${WORKER_HOST}:7`] })
+      await world.system.settle()
+      t.equal(sent.length, 1, 'that was another worker')
+      world.ref.tell({ type: 'fleet', fleet: fleetOf(...fleet), overdue: [`${WORKER_HOST}:1`] })
+      // It comes while the ids of the text are looked for.
+      if (!isGone) data(text(' and'))(first!)
+      await world.system.settle()
+      await world.system.advance(10)
+      if (!isGone) finish(text(' more', 'stop') + DONE)(first!)
+      await world.system.settle()
+      t.strictSame(seen(client.body), [expected.said, 'done'], what)
+      t.equal(sent.length, expected.sent, what)
+      t.equal(isGone, expected.sent === 2, what)
+      t.strictSame(
+        world.log.settled.map(({ delivery }) => delivery.outcome),
+        expected.settled,
+        what,
+      )
+      t.strictSame(world.log.workerFailed, [], `${what}: nobody is to blame`)
+      const metrics = (await world.ask('GET', '/metrics')).body
+      const counted = [...metrics.matchAll(/^homing_gateway_continuations_total\{outcome="(\w+)"\} 1$/gm)]
+      t.strictSame(
+        counted.map(([, outcome]) => outcome),
+        expected.sent === 2 ? ['place'] : [],
+        what,
+      )
+    }
+  },
+)
+
+t.test('a rest that fails before its first byte goes on where tries are left', async t => {
+  const refuses = (status: number): Act[] => [
+    head(status, { 'content-type': 'application/json' }),
+    finish('{}'),
+  ]
+  const [broken, rest] = [[die], [head(200, SSE), REST]]
+  for (const [what, second, migrationsMax, end] of [
+    ['dies', broken, 2, 'done'],
+    ['dies', broken, 1, 'upstream_failed'],
+    ['answers 500', refuses(500), 2, 'done'],
+    ['answers 500', refuses(500), 1, 'upstream_failed'],
+    ['answers 503', refuses(503), 1, 'done'],
+  ] as const) {
+    const { client, sent, settled, outcomes, world } = await run(t, [BEGUN, second, rest], { migrationsMax })
+    const isDone = end === 'done'
+    t.strictSame(seen(client.body), [isDone ? 'one two' : 'one', end], `${what}, ${migrationsMax} may go on`)
+    t.equal(sent.length, isDone ? 3 : 2)
+    t.strictSame(settled.at(-1), [isDone ? 'ok' : 'error', false])
+    t.equal(settled.length, sent.length)
+    t.strictSame(outcomes, [isDone ? 'place' : 'limit'])
+    t.equal(world.log.settled.at(-1)!.delivery.notContinued, isDone ? undefined : 'limit')
+    t.equal(world.log.settled[0]!.delivery.notContinued, undefined)
+    const [first, next] = world.log.workerFailed.map(({ workerId }) => workerId)
+    t.strictSame([first, isDone ? next : undefined].filter(Boolean), [
+      `${WORKER_HOST}:1`,
+      ...(isDone ? [`${WORKER_HOST}:2`] : []),
+    ])
+  }
+  const three = await run(t, [BEGUN, broken, refuses(500), broken, rest], { migrationsMax: 3 })
+  t.strictSame(seen(three.client.body), ['one', 'upstream_failed'])
+  t.equal(three.sent.length, 4, 'as many attempts as may go on, and the first one')
 })
 
 t.test(
@@ -212,6 +321,47 @@ t.test('where no worker goes on with a stream that was given up, its end is no s
   const talks = finish(`${ROLE + text('one "abort') + text('', 'stop')}${DONE}`)
   const { client } = await run(t, [[head(200, SSE), talks]], { dies: false })
   t.strictSame(seen(client.body), ['one "abort', 'done'], 'a text about it is a text')
+})
+
+t.test('a stream that ends without its end is a failure, also where no worker may go on', async t => {
+  const choice = (index: number, members: object, finish: string | null = null): string =>
+    event({ ...SAME, choices: [{ index, delta: members, finish_reason: finish }] })
+  const one = text('one')
+  const tool = delta({ tool_calls: [{ index: 0, function: { name: 'f', arguments: '{}' } }] })
+  const probable = event({ ...SAME, choices: [{ index: 0, delta: { content: 'one' }, logprobs: {} }] })
+  const cases: readonly (readonly [
+    outcome: string,
+    begun: string,
+    rest: string,
+    Parameters<typeof run>[2],
+  ])[] = [
+    ['limit', one, text('', 'stop'), { migrationsMax: 0 }],
+    ['limit', one + tool, delta({}, 'tool_calls'), { migrationsMax: 0 }],
+    ['pinned', one, text('', 'stop'), { more: { pinnedInstanceId: 7 } }],
+    ['other_content', delta({ reasoning: 'why' }) + one, text('', 'stop'), {}],
+    ['other_content', one + tool, delta({}, 'tool_calls'), {}],
+    ['logprobs', probable, text('', 'stop'), {}],
+    [
+      'choices',
+      one + choice(1, { content: 'two' }) + choice(0, {}, 'stop') + choice(1, { content: '!' }),
+      choice(1, {}, 'length'),
+      {},
+    ],
+  ]
+  for (const [outcome, begun, rest, options] of cases) {
+    const ends = [head(200, SSE), finish(ROLE + begun)]
+    const cut = await run(t, [ends], { ...options, dies: false })
+    t.match(seen(cut.client.body)[1], 'upstream_failed', `${outcome}: ${cut.client.body}`)
+    t.strictSame(cut.settled, [['error', false]])
+    t.strictSame(cut.outcomes, [outcome])
+    t.match(cut.world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'cut' } }])
+    const whole = await run(t, [[head(200, SSE), finish(ROLE + begun + rest)]], { ...options, dies: false })
+    t.equal(whole.client.body, ROLE + begun + rest, `${outcome}: its end is there, though no [DONE]`)
+    t.strictSame(whole.settled, [['ok', false]])
+  }
+  const second = await run(t, [BEGUN, [head(200, SSE), finish(more(' two'))]])
+  t.strictSame(seen(second.client.body), ['one two', 'upstream_failed'], 'the second one ends without it')
+  t.strictSame(second.settled.at(-1), ['error', false])
 })
 
 t.test('where only the end was missing it is written, whatever was asked for', async t => {

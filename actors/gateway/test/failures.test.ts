@@ -1,9 +1,12 @@
 /** What the gateway remembers of failures: stalled workers, deadly prompts, the budget of retries. */
 
+import type { WorkerState } from '@homing/fleet'
 import { RetryBudget } from '@homing/placement'
 import t from 'tap'
 import { DeadlyPrompts } from '../src/deadly-prompts.ts'
+import { TriedWorkers } from '../src/tried-workers.ts'
 import { WorkerProgress } from '../src/worker-progress.ts'
+import { fleetOf, WORKER } from './sample-records.ts'
 
 t.test('a call is stalled only if its worker sends nothing while others do, for long enough', async t => {
   const progress = new WorkerProgress(10_000)
@@ -29,6 +32,40 @@ t.test('a call is stalled only if its worker sends nothing while others do, for 
   t.notOk(new WorkerProgress(0).isStalled(call, 1e9), 'switched off')
 })
 
+t.test('a call is lost only if probes call its worker down, and other workers are well', async t => {
+  const fleet = (states: Readonly<Record<string, WorkerState>>) =>
+    fleetOf(...Object.entries(states).map(([id, state]) => ({ ...WORKER, id, state })))
+  const progress = new WorkerProgress(10_000)
+  progress.takeFleet(fleet({ a: 'up', b: 'up' }), 0)
+  progress.sent('b', 99_500)
+  t.notOk(progress.isLost('a', 0, 100_000), 'it answers its probes, and is slow')
+  progress.takeFleet(fleet({ a: 'down', b: 'up' }), 100_000)
+  t.notOk(progress.isLost('a', 90_001, 100_000), 'ten seconds at least')
+  t.ok(progress.isLost('a', 90_000, 100_000))
+  progress.sent('a', 91_000)
+  t.notOk(progress.isLost('a', 90_000, 100_500), 'it has sent something since, to another request')
+  t.ok(progress.isLost('a', 91_000, 101_000))
+  t.notOk(progress.isLost('a', 91_000, 101_500), 'nobody sends: this router may be the one that is cut off')
+  t.notOk(progress.isLost('a', 91_000, 109_999))
+  t.ok(progress.isLost('a', 91_000, 110_000), 'for so long the other one stays up: it only has no requests')
+  progress.takeFleet(fleet({ a: 'down', b: 'down' }), 110_001)
+  t.notOk(progress.isLost('a', 91_000, 200_000), 'all are down')
+  progress.takeFleet(fleet({ b: 'up' }), 200_001)
+  t.notOk(progress.isLost('a', 91_000, 210_000), 'the other one is back, and this one may follow')
+  t.ok(progress.isLost('a', 91_000, 210_001), 'it has left, and was down before')
+  progress.takeFleet(fleet({ a: 'up', b: 'up' }), 210_002)
+  t.notOk(progress.isLost('a', 91_000, 300_000), 'it is back')
+  progress.takeFleet(fleet({ b: 'up' }), 300_000)
+  t.notOk(
+    progress.isLost('a', 300_000, 359_999),
+    'nobody probes one that has left: it may be slow for a minute',
+  )
+  t.ok(progress.isLost('a', 300_000, 360_000))
+  const off = new WorkerProgress(0)
+  off.takeFleet(fleet({ a: 'down', b: 'up' }), 0)
+  t.notOk(off.isLost('a', 0, 1e9), 'switched off')
+})
+
 t.test('a body with which two workers broke is deadly for two minutes, unless it was served', async t => {
   const prompts = new DeadlyPrompts()
   const body = new TextEncoder().encode('{"prompt":"x"}')
@@ -47,6 +84,21 @@ t.test('a body with which two workers broke is deadly for two minutes, unless it
   for (let i = 0; i < 3000; i++) prompts.broke(new TextEncoder().encode(`${i}`), 'a', 120_006)
   prompts.broke(body, 'a', 120_007)
   t.equal(prompts.brokenBy(body, 120_008), undefined, 'the oldest are forgotten')
+})
+
+t.test('the retry budget holds neither the rest of a stream nor what a worker loses', async t => {
+  const tried = () =>
+    new TriedWorkers({ limits: { retriesMax: 2 }, retryBudget: { isEmpty: true } }, () => t.fail())
+  const request = tried()
+  t.notOk(request.mayTryOther(false), 'a worker that answers 503')
+  t.ok(request.isUntaken && request.mayTryOther(true, false), 'the first one that breaks')
+  request.taken()
+  t.notOk(request.isUntaken || request.mayTryOther(true, false), 'no third worker')
+  const rest = tried()
+  rest.leftCut('a')
+  t.ok(rest.mayTryOther(false), 'a worker that answers 503 to the rest')
+  for (const worker of ['b', 'c']) rest.left(worker)
+  t.notOk(rest.mayTryOther(false), 'within the retries')
 })
 
 t.test('retries are a share of the traffic, beyond a reserve', async t => {

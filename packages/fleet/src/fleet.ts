@@ -157,4 +157,9 @@ export interface FleetThresholds {
 export interface FleetMessage {
   readonly type: 'fleet'
   readonly fleet: Fleet
+  /**
+   * Ids of workers that have left it because their drain took too long: what they still have is to go on
+   * elsewhere, where it can. Each subscriber is told once; default: none.
+   */
+  readonly overdue?: readonly string[]
 }

@@ -13,6 +13,7 @@
  *   I1  `text` is that of all content events that passed, in order, or `ids` are those of all their tokens;
  *       or `unfit` says why neither is known.
  *   I2  The memory is that of the text or of the ids, doubled at most, PENDING_BYTES_MAX, and one event.
+ *   I3  Whether its end has passed is known in any case, so that a stream that is cut is not taken for whole.
  */
 
 import { parseJson } from '@homing/base'
@@ -66,6 +67,8 @@ const TEXT_PATHS: Readonly<Record<DeliveredForm, readonly Buffer[]>> = {
   chat: ['"choices"', '"delta"', '"content"'].map(name => Buffer.from(name)),
   completions: ['"choices"', '"text"'].map(name => Buffer.from(name)),
 }
+/** A choice other than the first, or a finish reason that is not null. A text has its quotes escaped. */
+const NOTABLE = /"index"\s*:\s*[1-9]|"finish_reason"\s*:\s*[^\sn]/
 
 export class DeliveredStream {
   readonly #form: DeliveredForm
@@ -83,6 +86,9 @@ export class DeliveredStream {
   #hasIds = false
   #isFinished = false
   #hasUsage = false
+  /** That have begun, by the largest index, and that have ended; counted whatever else is known. */
+  #choices = 0
+  #choicesEnded = 0
   #unfit: UnfitStream | undefined
 
   constructor(form: DeliveredForm, take: TakeMemory) {
@@ -102,9 +108,16 @@ export class DeliveredStream {
     return this.#isFinished
   }
 
+  /** A chunk with a finish reason is missing; also known where `unfit` says that the text is not. */
+  get isUnfinished(): boolean {
+    this.#parsePending()
+    return this.#unfit === undefined ? !this.#isFinished : this.#choicesEnded < this.#choices
+  }
+
   /** Takes in whole events, which are only read. */
   push(bytes: Uint8Array): void {
-    for (let at = 0; at < bytes.length && this.#unfit === undefined; ) {
+    let at = 0
+    while (at < bytes.length && this.#unfit === undefined) {
       const behind = this.#template.endOf(bytes, at)
       if (behind > at) {
         if (this.#isTextPending) this.#parsePending()
@@ -116,6 +129,7 @@ export class DeliveredStream {
       this.#other(bytes, at, end)
       at = end
     }
+    if (at < bytes.length) this.#lookForEnds(bytes.subarray(at))
   }
 
   /** Throws SyntaxError where the texts of the events are none together. */
@@ -133,12 +147,19 @@ export class DeliveredStream {
 
   /** Gives its memory back. */
   close(): void {
-    this.#giveUp('form')
+    this.#unfit ??= 'form'
+    this.#forget()
   }
 
   /** It cannot be continued, so that its text is not needed any more. */
   #giveUp(why: UnfitStream): void {
     this.#unfit ??= why
+    const pending = this.#pending
+    this.#forget()
+    for (const { event } of pending) this.#lookForEnds(event)
+  }
+
+  #forget(): void {
     this.#take(-this.#kept.length)
     this.#kept = Buffer.alloc(0)
     this.#keptBytes = 0
@@ -150,15 +171,20 @@ export class DeliveredStream {
   #other(bytes: Uint8Array, from: number, to: number): void {
     const text = hasTokenIds(bytes, from, to) ? -1 : textAt(bytes, from, to, TEXT_PATHS[this.#form])
     if (text >= 0 && this.#isTextPending) this.#parsePending()
-    if (this.#unfit !== undefined) return
-    const hasKeptText = text >= 0 && !this.#hasIds
-    if (hasKeptText) {
-      this.#keep(bytes, text, textEnd(bytes, text))
-      this.#template.learn(bytes, from, text, to)
-    } else this.#isTextPending = true
     // Not `slice`: a slice of a Buffer shares its memory.
-    this.#pending.push({ event: new Uint8Array(bytes.subarray(from, to)), hasKeptText })
+    const event = new Uint8Array(bytes.subarray(from, to))
+    if (this.#unfit !== undefined) {
+      this.#lookForEnds(event)
+      return
+    }
+    const hasKeptText = text >= 0 && !this.#hasIds
+    this.#pending.push({ event, hasKeptText })
     this.#pendingBytes += to - from
+    if (!hasKeptText) this.#isTextPending = true
+    else {
+      this.#keep(bytes, text, textEnd(bytes, text))
+      if (!NOTABLE.test(latin1Of(event))) this.#template.learn(bytes, from, text, to)
+    }
     if (this.#pendingBytes > PENDING_BYTES_MAX) this.#parsePending()
   }
 
@@ -170,6 +196,7 @@ export class DeliveredStream {
     this.#isTextPending = false
     for (const { event, hasKeptText } of pending)
       if (this.#unfit === undefined) this.#event(event, hasKeptText)
+      else this.#lookForEnds(event)
   }
 
   #keep(bytes: Uint8Array, from: number, to: number): void {
@@ -198,7 +225,25 @@ export class DeliveredStream {
     else this.#chunk(chunk, hasKeptText)
   }
 
+  /** Of events whose text is not kept. Those that tell nothing of an end are not parsed. */
+  #lookForEnds(bytes: Uint8Array): void {
+    if (this.#choices === 1 && !NOTABLE.test(latin1Of(bytes))) return
+    for (const event of eventsOf(bytes)) {
+      const payload = payloadOf(event)
+      const chunk = payload === undefined ? undefined : tryChunk(payload)
+      if (chunk !== undefined) this.#count(chunk)
+    }
+  }
+
+  #count({ choices }: StreamChunk): void {
+    for (const { index, finish_reason: reason } of choices) {
+      this.#choices = Math.max(this.#choices, typeof index === 'number' ? index + 1 : 1)
+      if (reason != null) this.#choicesEnded++
+    }
+  }
+
   #chunk(chunk: StreamChunk, hasKeptText: boolean): void {
+    this.#count(chunk)
     const [choice, another] = chunk.choices
     if (choice === undefined) {
       if (chunk.usage != null) this.#hasUsage = true
@@ -327,6 +372,10 @@ function hasTokenIds(bytes: Uint8Array, from: number, to: number): boolean {
 
 function isTokenId(id: unknown): id is number {
   return Number.isInteger(id) && (id as number) >= 0 && (id as number) <= TOKEN_ID_MAX
+}
+
+function latin1Of(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1')
 }
 
 function isEmpty(value: unknown): boolean {

@@ -189,6 +189,44 @@ t.test('the end and the usage are noted', async t => {
   t.match(stream.read(), { text: 'a', isFinished: true, hasUsage: true })
 })
 
+t.test('whether the end is missing is known of what cannot be continued, too', async t => {
+  const choice = (index: number, delta: object, reason: string | null = null) => ({
+    choices: [{ index, delta, finish_reason: reason }],
+  })
+  const tool = (index: number) => ({
+    tool_calls: [{ index, function: { arguments: '"finish_reason":"stop"' } }],
+  })
+  const [text, stop] = [{ content: 'a' }, 'stop']
+  const cases: Readonly<Record<string, readonly [before: readonly object[], last: object]>> = {
+    text: [[choice(0, text)], choice(0, {}, stop)],
+    reasoning: [[choice(0, { reasoning: 'a' }), choice(0, text)], choice(0, {}, stop)],
+    'calls of tools': [[choice(0, tool(0)), choice(0, tool(1))], choice(0, {}, 'tool_calls')],
+    'a call of a tool in one piece': [[choice(0, text)], choice(0, tool(0), 'tool_calls')],
+    logprobs: [[{ choices: [{ index: 0, delta: text, logprobs: {} }] }], choice(0, {}, stop)],
+    'two answers': [
+      [choice(0, text), choice(1, text), choice(1, {}, stop), choice(0, text)],
+      choice(0, {}, stop),
+    ],
+    'two answers, one after the other': [
+      [choice(0, text), choice(0, {}, stop), choice(1, text)],
+      choice(1, {}, stop),
+    ],
+    'another form': [[choice(0, text), { some: 'thing' }, choice(0, text)], choice(0, {}, stop)],
+  }
+  for (const [what, [before, last]] of Object.entries(cases))
+    for (const take of [UNBOUNDED, () => false]) {
+      const stream = new DeliveredStream('chat', take)
+      const push = (chunk: object) => stream.push(Buffer.from(`data: ${JSON.stringify(chunk)}\n\n`))
+      for (const chunk of before) push(chunk)
+      t.ok(stream.isUnfinished, `${what}: the end is missing`)
+      push(last)
+      t.notOk(stream.isUnfinished, `${what}: the end has passed`)
+    }
+  const foreign = new DeliveredStream('chat', UNBOUNDED)
+  foreign.push(Buffer.from('data: {"some":"thing"}\n\n'))
+  t.notOk(foreign.isUnfinished, 'what is no completion has no such end')
+})
+
 t.test('the memory is that of the text, is asked for, and is given back', async t => {
   let taken = 0
   const bytesMax = 4096

@@ -102,6 +102,7 @@ export function receiptView(receipt: Receipt): object {
             time_to_first_byte_ms: milliseconds(delivery.timeToFirstByteMs),
             duration_ms: milliseconds(delivery.durationMs),
             other_leg: delivery.otherLeg ?? null,
+            not_continued: delivery.notContinued ?? null,
             error:
               delivery.error === undefined
                 ? null

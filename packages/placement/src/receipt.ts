@@ -73,6 +73,11 @@ export interface Delivery {
   readonly streamEvents: number | undefined
   /** Id of the decision for the other worker of a hedge; default: only one worker was asked. */
   readonly otherLeg?: string | undefined
+  /**
+   * Why no other worker went on with its stream, which was cut, as homing_gateway_continuations_total has it;
+   * default: it was not cut, or another one did.
+   */
+  readonly notContinued?: string | undefined
   readonly error: ErrorRecord | undefined
 }
 

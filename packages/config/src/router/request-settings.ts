@@ -138,7 +138,7 @@ export const requestSettings = [
     default: 0.2,
     min: 0,
     max: 1,
-    help: 'Requests that may be placed again after a worker failed them, as a share of all requests, beyond the first 32. It keeps a failing fleet from getting its traffic several times.',
+    help: 'Requests that may be placed again after a worker failed them, as a share of all requests, beyond the first 32. One whose worker died before its first byte is not counted the first time. It keeps a failing fleet from getting its traffic several times.',
   },
   {
     key: 'migrationsMax',
@@ -225,7 +225,7 @@ export const requestSettings = [
     min: 0,
     max: HOUR_MS,
     zeroMeans: 'only --silence-timeout counts',
-    help: 'A worker that gives a request nothing for so long, while other workers answer theirs, is left for another one. It is waited for at least 10 times as long as the slowest of the last answers took to begin, and a millisecond for each token of the prompt.',
+    help: 'A worker that gives a request nothing for so long, while other workers answer theirs, is left for another one. It is waited for at least 10 times as long as the slowest of the last answers took to begin, and a millisecond for each token of the prompt. A worker that is down by its probes is left after so much silence also in the middle of an answer.',
   },
   {
     key: 'streamKeepAliveMs',
