@@ -68,6 +68,17 @@ export function isEtcdEndpoint(text: string): boolean {
 }
 
 /**
+ * Of a presence: at a broker, whose `servers` are 'host:port' each, or at etcd: 'http://host:port' or
+ * 'https://host:port' each, all of one kind.
+ */
+export function presenceEndpoint(servers: readonly string[], subject: string): string {
+  const hosts = servers.map(server => server.replace(/^https?:\/\//, '')).join(',')
+  const [first = ''] = servers
+  const scheme = first.startsWith('https:') ? 'etcds' : first.startsWith('http:') ? 'etcd' : 'nats'
+  return `${scheme}://${hosts}/${subject}`
+}
+
+/**
  * Of a presence at etcd: 'etcd://host:port/subject', with other servers behind commas; 'etcds' for TLS.
  * `servers` are 'http://host:port' or 'https://host:port' each. Throws EndpointError.
  */

@@ -528,7 +528,7 @@ export interface MessageTransport {
 export type SocketRoles = Omit<MessageTransport, 'present'>
 
 export interface PresenceOptions {
-  /** 'nats://host:port/subject'. */
+  /** 'nats://host:port/subject' or 'etcd://host:port/subject'; see presenceEndpoint. */
   readonly endpoint: string
   /** Sent to other peers with each beat, so it should be short; undefined: this peer only listens. */
   readonly card: Uint8Array | undefined
@@ -605,6 +605,11 @@ export interface Transport {
     stream: StreamOptions,
     etcdServers?: readonly string[],
   ): StreamStore
+  /**
+   * Resolves when the good-byes of closed presences are said, or a second is over: `close` cuts them off.
+   * Undefined: all are said at once.
+   */
+  goodByesSaid?(): Promise<void>
   /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Counts of the TCP request plane for this instance. */

@@ -13,6 +13,7 @@
  */
 
 import { parseJson } from '@homing/base'
+import { presenceEndpoint } from '@homing/transport'
 import { BadRegistrationError } from './errors.ts'
 import { withRole } from './model-type.ts'
 
@@ -34,10 +35,7 @@ export function isNamespace(text: string): boolean {
  */
 export function registrationEndpoint(servers: readonly string[], namespace: string): string {
   if (!isNamespace(namespace)) throw new BadRegistrationError('the namespace', namespace, NAMESPACE_EXPECTED)
-  const hosts = servers.map(server => server.replace(/^https?:\/\//, '')).join(',')
-  const [first = ''] = servers
-  const scheme = first.startsWith('https:') ? 'etcds' : first.startsWith('http:') ? 'etcd' : 'nats'
-  return `${scheme}://${hosts}/homing.workers.${namespace}`
+  return presenceEndpoint(servers, `homing.workers.${namespace}`)
 }
 
 /**
