@@ -5,6 +5,7 @@
  */
 
 import process from 'node:process'
+import { ownAddressTowards } from '@homing/transport'
 import { EtcdServer, NatsServer, NO_ETCD_SERVER, NO_NATS_SERVER, TcpProxy } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
@@ -76,12 +77,18 @@ async function natsPlane(t: Test): Promise<{ readonly plane: Plane; readonly nat
 }
 
 /** Without a list of the others: they register at etcd. */
-async function etcdPlane(t: Test, count = 2): Promise<{ readonly plane: Plane; readonly etcd: EtcdServer }> {
+async function etcdPlane(t: Test, count = 2) {
   const etcd = await EtcdServer.start()
   t.teardown(() => etcd.stop())
   const ports = await freePortPairs(count)
   const at = ['--discovery-backend', 'etcd', '--etcd', etcd.url]
-  return { etcd, plane: i => [...at, '--router-replica-endpoint', `tcp://127.0.0.1:${ports[i]}`] }
+  const own = await ownAddressTowards('127.0.0.1', 1, 'IPv4')
+  // One that is bound to all addresses says where it is reached.
+  const plane: Plane = i => [
+    ...at,
+    ...['--router-replica-endpoint', `tcp://${i === 0 ? '127.0.0.1' : '*'}:${ports[i]}`],
+  ]
+  return { etcd, plane, endpointOf: (i: number) => `tcp://${i === 0 ? '127.0.0.1' : own}:${ports[i]}` }
 }
 
 /** As of its JSON gateway. */
@@ -219,9 +226,8 @@ t.test('the same over ZeroMQ, where they find each other at etcd', needsEtcd, as
 )
 
 t.test('routers join and leave at etcd, by their leases, also where it has forgotten', needsEtcd, async t => {
-  const { etcd, plane } = await etcdPlane(t, 3)
+  const { etcd, plane, endpointOf } = await etcdPlane(t, 3)
   const all = await engines(t)
-  const endpointOf = (i: number): string => plane(i).at(-1)!
   const first = await replica(t, all, plane(0), NO_EXPIRY_MS)
   const second = await startProcess('router', routerArgv(all, plane(1)))
   t.teardown(() => second.kill('SIGKILL'))

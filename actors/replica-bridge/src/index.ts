@@ -3,7 +3,7 @@ export type { FollowOutcome, ReplicaBridgeMessage, ReplicasReport } from './mess
 export { peerHandlers } from './peer-handlers.ts'
 export { replicaBridge } from './replica-bridge.ts'
 export {
-  addressSoughtTowards,
+  addressSought,
   type ReplicaMeeting,
   type ReplicaPlane,
   replicaBridgeArgsFromSettings,

@@ -5,6 +5,7 @@ import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { etcdServersOf, isEveryInterface, natsServersOf, type RouterSettings } from '@homing/config'
+import type { AddressFamily } from '@homing/transport'
 
 export interface ReplicaBridgeArgs {
   readonly tracker: ActorRef<TrackerMessage>
@@ -64,16 +65,23 @@ export type ReplicaSettings = Pick<
 >
 
 export interface ReplicaParts extends Pick<ReplicaBridgeArgs, 'tracker' | 'router' | 'queue' | 'name'> {
-  /** Of this machine, from which etcd is reached; see addressSoughtTowards. */
+  /** Of this machine, from which etcd is reached; see addressSought. */
   readonly ownAddress?: string | undefined
 }
 
-/** The server of etcd, towards which the own address has to be known; undefined: it need not be known. */
-export function addressSoughtTowards(settings: ReplicaSettings): URL | undefined {
+/**
+ * The server of etcd, towards which the own address has to be known, and of which kind it must be; undefined:
+ * the settings name the host.
+ */
+export function addressSought(
+  settings: ReplicaSettings,
+): { readonly server: URL; readonly family: AddressFamily } | undefined {
   const { replicaEndpoint, replicaHost } = settings
-  if (!meetsAtEtcd(settings) || replicaHost !== undefined || !isEveryInterface(hostOf(replicaEndpoint!)))
-    return undefined
-  return new URL(etcdServersOf(settings.etcdServers)[0]!)
+  if (!meetsAtEtcd(settings) || replicaHost !== undefined) return undefined
+  const host = hostOf(replicaEndpoint!)
+  if (!isEveryInterface(host)) return undefined
+  const server = new URL(etcdServersOf(settings.etcdServers)[0]!)
+  return { server, family: host.startsWith('[') ? 'IPv6' : 'IPv4' }
 }
 
 /** Undefined: the router runs alone, without replicas. */

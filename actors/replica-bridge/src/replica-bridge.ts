@@ -67,6 +67,8 @@ const REPLICA_LISTEN_MS = 300
 /** Longest delay of the start while the bookings of other replicas are unknown. */
 const KNOWN_MS_MAX = 3000
 const LOOK_AGAIN_MS = 20
+/** So long the last life of this replica itself may still be present, and a bit more. */
+const CLASH_MS = 10_000
 const NAME = /^[0-9a-f]{16}$/
 const EMPTY = new Uint8Array(0)
 /** Replicas that are followed; anything at the broker may say that it is one. */
@@ -137,6 +139,9 @@ class ReplicaBridge {
   readonly #meetingPoint: string | undefined
   /** The own endpoint as others reach it; undefined: not known yet, or nobody is told. */
   #reachedAt: string | undefined
+  /** Since when another life is present at the own endpoint; undefined: none is. */
+  #clashMs: number | undefined
+  #hasToldClash = false
   #publisher: Publisher | undefined
   #router: RouterSocket | undefined
   readonly #replies: PacedReplies
@@ -425,7 +430,7 @@ class ReplicaBridge {
   report(): ReplicasReport {
     const peers = [...this.#peers.values()]
     return {
-      endpoint: this.#endpoint,
+      endpoint: this.#reachedAt ?? this.#endpoint,
       replicas: peers.map(peer => peer.view()),
       malformed: peers.reduce((sum, { malformed }) => sum + malformed, 0),
     }
@@ -464,6 +469,7 @@ class ReplicaBridge {
     this.#tickedMs = nowMs
     if (stoodStill) return
     const present = new Set(this.#lives.values())
+    this.#tellClash(this.#reachedAt !== undefined && present.has(this.#reachedAt), nowMs)
     for (const [endpoint, peer] of [...this.#peers]) {
       const reason = peer.tick()
       if (reason !== undefined)
@@ -476,6 +482,16 @@ class ReplicaBridge {
     if (this.#sinceMs === undefined || nowMs - this.#sinceMs < this.#args.expiryMs) return
     const replicas = [...this.#peers].filter(([, peer]) => peer.isKnown).map(([endpoint]) => endpoint)
     if (this.#args.tracker.tell({ type: 'replicasKnown', replicas }) === 'ok') this.#sinceMs = undefined
+  }
+
+  #tellClash(isThere: boolean, nowMs: number): void {
+    this.#clashMs = isThere ? (this.#clashMs ?? nowMs) : undefined
+    if (this.#clashMs === undefined || nowMs - this.#clashMs < CLASH_MS || this.#hasToldClash) return
+    this.#hasToldClash = true
+    this.#context.log.warn(
+      { endpoint: this.#reachedAt },
+      'another router registers the endpoint of this one, so they do not hear each other: give each its own --router-replica-host',
+    )
   }
 
   #tellUntold(): void {

@@ -2,7 +2,7 @@
 
 import { parseSettings, routerCommand } from '@homing/config'
 import t from 'tap'
-import { addressSoughtTowards, replicaBridgeArgsFromSettings } from '../src/index.ts'
+import { addressSought, replicaBridgeArgsFromSettings } from '../src/index.ts'
 
 const ETCD = ['--discovery-backend', 'etcd', '--etcd', 'http://10.0.0.7:2379/', '--router-replica-sync']
 const ENDPOINT = ['--router-replica-endpoint', 'tcp://*:5800']
@@ -26,9 +26,13 @@ t.test('routers meet at etcd where it is the discovery and none is named', async
 })
 
 t.test('the own address is sought only where no setting names one', async t => {
-  const sought = (...argv: readonly string[]) => addressSoughtTowards(settingsOf(...argv))?.host
-  t.equal(sought(...ETCD, ...ENDPOINT), '10.0.0.7:2379')
-  t.equal(sought(...ETCD, '--router-replica-endpoint', 'tcp://0.0.0.0:5800'), '10.0.0.7:2379')
+  const sought = (...argv: readonly string[]) => {
+    const found = addressSought(settingsOf(...argv))
+    return found && `${found.server.host} ${found.family}`
+  }
+  t.equal(sought(...ETCD, ...ENDPOINT), '10.0.0.7:2379 IPv4')
+  t.equal(sought(...ETCD, '--router-replica-endpoint', 'tcp://0.0.0.0:5800'), '10.0.0.7:2379 IPv4')
+  t.equal(sought(...ETCD, '--router-replica-endpoint', 'tcp://[::]:5800'), '10.0.0.7:2379 IPv6')
   t.equal(sought(...ETCD, '--router-replica-endpoint', 'tcp://10.0.0.2:5800'), undefined)
   t.equal(sought(...ETCD, ...ENDPOINT, '--router-replica-host', '10.0.0.2'), undefined)
   t.equal(sought(...ETCD), undefined)

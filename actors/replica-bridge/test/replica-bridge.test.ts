@@ -468,6 +468,30 @@ t.test('one that dies without a word is forgotten where it registered, and comes
   )
 })
 
+t.test('two routers that register one endpoint: the log says so, and not where one begins anew', async t => {
+  const world = new World()
+  const told = () => world.log.lines.filter(({ text }) => text.includes('registers the endpoint of this one'))
+  const [a] = [world.join(t, FOUND(0, 2)), world.join(t, FOUND(1, 2))]
+  await world.pass(1000)
+  for (let i = 0; i < 3; i++)
+    a.bridge.tell({
+      type: 'whenKnown',
+      reply: (() => {
+        throw new Error('planted')
+      }) as never,
+    })
+  await world.pass(20_000)
+  t.strictSame(told(), [])
+  world.network
+    .transport()
+    .messages.present(
+      { endpoint: `etcd://${ETCD}/homing.replicas.test`, card: Buffer.from(endpointOf(0)) },
+      { present() {}, gone() {} },
+    )
+  await world.pass(30_000)
+  t.equal(told().length, 1)
+})
+
 t.test('what registers with something else than an endpoint of another router is not followed', async t => {
   const world = new World()
   const at = { endpoint: `etcd://${ETCD}/homing.replicas.test` }

@@ -6,7 +6,7 @@ import { createTestSystem, type Probe } from '@homing/actor/testing'
 import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
-import { SimulatedClock, seededRandom } from '@homing/base'
+import { recordingLog, SimulatedClock, seededRandom } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import type { WaitingRow } from '@homing/replication'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
@@ -66,6 +66,7 @@ export function fleetOf(workers: number): Fleet {
 export class World {
   readonly clock = new SimulatedClock()
   readonly network = new MemoryNetwork({ clock: this.clock, latencyMs: 0.2 })
+  readonly log = recordingLog()
   readonly replicas: Replica[] = []
 
   start(t: Test, count: number, plane: Plane): void {
@@ -80,6 +81,7 @@ export class World {
     const system = createTestSystem({
       clock: this.clock,
       random,
+      log: this.log,
       provide: [[transportCapability, transport]],
     })
     const trackerRef = system.spawn(tracker, {

@@ -6,7 +6,7 @@
 import { readFile } from 'node:fs/promises'
 import type { RouterInputs } from '@homing/actors/guardian'
 import { queueOrderOf } from '@homing/actors/queue'
-import { addressSoughtTowards } from '@homing/actors/replica-bridge'
+import { addressSought } from '@homing/actors/replica-bridge'
 import { readGivenTokenizers } from '@homing/actors/tokenizer'
 import { type RouterSettings, SettingsError } from '@homing/config'
 import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
@@ -49,8 +49,9 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
 }
 
 async function ownAddressOf(settings: RouterSettings): Promise<string | undefined> {
-  const server = addressSoughtTowards(settings)
-  return server && ownAddressTowards(server.hostname, Number(server.port || 443))
+  const sought = addressSought(settings)
+  // The port does not matter for the way.
+  return sought && ownAddressTowards(sought.server.hostname, Number(sought.server.port || 443), sought.family)
 }
 
 /** At the first request it would be too late: every prompt would silently be asked of an engine. */

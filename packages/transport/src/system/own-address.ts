@@ -10,20 +10,26 @@ import { networkInterfaces } from 'node:os'
 /** A name that is not known by then has no route. */
 const ROUTE_MS_MAX = 2000
 
+/** The kinds of addresses that a socket is bound to. */
+export type AddressFamily = 'IPv4' | 'IPv6'
+
 /**
  * As it stands in an endpoint: IPv6 in brackets. Where there is no route, or it does not leave this machine:
- * the first address of the machine that others may reach, or else '127.0.0.1'.
+ * the first address of the machine that others may reach, or else that of this machine for itself.
  */
-export async function ownAddressTowards(host: string, port: number): Promise<string> {
-  const address = (await routeTo(host, port, 'udp4')) ?? (await routeTo(host, port, 'udp6'))
-  if (address !== undefined && !/^(127\.|::1$|0\.|::$)/.test(address))
-    return address.includes(':') ? `[${address}]` : address
+export async function ownAddressTowards(host: string, port: number, family: AddressFamily): Promise<string> {
+  const route = await routeTo(host, port, family)
   const all = Object.values(networkInterfaces()).flatMap(one => one ?? [])
-  return all.find(({ internal, family }) => !internal && family === 'IPv4')?.address ?? '127.0.0.1'
+  const isReached = ({ internal, family: kind, address }: (typeof all)[number]): boolean =>
+    !internal && kind === family && !address.startsWith('fe80:')
+  const found = all.some(one => isReached(one) && one.address === route)
+    ? route
+    : all.find(isReached)?.address
+  return family === 'IPv4' ? (found ?? '127.0.0.1') : `[${found ?? '::1'}]`
 }
 
-async function routeTo(host: string, port: number, type: 'udp4' | 'udp6'): Promise<string | undefined> {
-  const socket = createSocket({ type, signal: AbortSignal.timeout(ROUTE_MS_MAX) })
+async function routeTo(host: string, port: number, family: AddressFamily): Promise<string | undefined> {
+  const socket = createSocket(family === 'IPv4' ? 'udp4' : 'udp6')
   try {
     const connected = once(socket, 'connect', { signal: AbortSignal.timeout(ROUTE_MS_MAX) })
     socket.connect(port, host.replace(/^\[|\]$/g, ''))

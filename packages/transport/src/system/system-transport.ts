@@ -31,7 +31,7 @@ export interface SystemTransportOptions {
   readonly connectTimeoutMs?: number
 }
 
-/** A server that does not answer must not hold up the end of a process: what it keeps of it ends with its lease. */
+/** Where etcd does not answer, the process ends without: what is registered there goes with its lease. */
 const GOOD_BYE_MS_MAX = 1000
 
 /** One per thread; several may exist. */
