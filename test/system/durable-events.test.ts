@@ -6,7 +6,14 @@
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { isExact } from './durable-fleet.ts'
-import { RouterClient, startEngines, startTestRouter, type ThreadEngine, until } from './fleet.ts'
+import {
+  RouterClient,
+  startEngines,
+  startProcess,
+  startTestRouter,
+  type ThreadEngine,
+  until,
+} from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const STREAM = 'homing-kv-default'
@@ -138,6 +145,48 @@ t.test(
     await first.client.trusted()
   },
 )
+
+t.test('a router that is killed leaves consumers, and the broker removes them', needsServer, async t => {
+  const nats = await brokerOf(t)
+  const engines = await enginesAt(t, nats)
+  const survivor = await routerAt(t, nats, engines)
+  const victim = await startProcess('router', [
+    ...['--host', '127.0.0.1', '--port', '0', '--nats', nats.address, '--router-durable-kv-events'],
+    ...['--router-event-threads', '1', '--tokenizer-threads', '1'],
+    ...engines.flatMap(({ url }) => ['--worker', url]),
+  ])
+  t.teardown(() => victim.kill('SIGKILL'))
+  for (const client of [survivor.client, new RouterClient(victim.url)]) await client.trusted()
+  await work(survivor.client, 0, 10)
+  const { consumers } = await streamAt(t, nats)
+  const all = async () => (await consumers.list(STREAM).next()).filter(one => one !== null)
+  const followed = async () => {
+    const page = await all()
+    return page.filter(({ config }) => config.ack_policy !== 'none')
+  }
+  const before = await until('each router has one for each key', async () => {
+    const found = await followed()
+    return found.length === 4 ? found : undefined
+  })
+  for (const { config } of before) t.equal(config.inactive_threshold, 60 * 1e9)
+  victim.kill('SIGKILL')
+  await victim.ended
+  // The time that the broker gives them is cut short, for all alike.
+  for (const { name } of before) await consumers.update(STREAM, name, { inactive_threshold: 1e9 })
+  const left = await until('those of the dead one are gone', async () => {
+    const found = await followed()
+    return found.length === 2 ? found : undefined
+  })
+  await work(survivor.client, 10, 20)
+  await isExact(t, survivor.client, engines)
+  t.strictSame(
+    (await followed()).map(({ name }) => name).toSorted(),
+    left.map(({ name }) => name).toSorted(),
+    'those of the other stay',
+  )
+  for (const { worker_keys } of await survivor.client.workers())
+    for (const { events } of worker_keys) t.match(events, { path: 'stream' })
+})
 
 t.test('a namespace is a clean slate: another one keeps its own', needsServer, async t => {
   const nats = await brokerOf(t)

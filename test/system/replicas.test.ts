@@ -5,10 +5,12 @@
  */
 
 import process from 'node:process'
-import { NatsServer, NO_NATS_SERVER, TcpProxy } from '@homing/transport/testing'
+import { ownAddressTowards } from '@homing/transport'
+import { EtcdServer, NatsServer, NO_ETCD_SERVER, NO_NATS_SERVER, TcpProxy } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
   assertIndexEqualsCaches,
+  freePortPairs,
   freeReplicaPorts,
   RouterClient,
   send,
@@ -22,6 +24,7 @@ import {
 const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
 const MODEL = 'homing-sim'
 const needsServer = { skip: NO_NATS_SERVER } as const
+const needsEtcd = { skip: NO_ETCD_SERVER } as const
 const EXPIRY_MS = 1500
 /** Where no replica may be taken for one that is gone, however slow the machine. */
 const NO_EXPIRY_MS = 600_000
@@ -71,6 +74,43 @@ async function natsPlane(t: Test): Promise<{ readonly plane: Plane; readonly nat
   const nats = await NatsServer.start()
   t.teardown(() => nats.stop())
   return { nats, plane: () => ['--nats', nats.address] }
+}
+
+/** Without a list of the others: they register at etcd. */
+async function etcdPlane(t: Test, count = 2) {
+  const etcd = await EtcdServer.start()
+  t.teardown(() => etcd.stop())
+  const ports = await freePortPairs(count)
+  const at = ['--discovery-backend', 'etcd', '--etcd', etcd.url]
+  const own = await ownAddressTowards('127.0.0.1', 1, 'IPv4')
+  // One that is bound to all addresses says where it is reached.
+  const plane: Plane = i => [
+    ...at,
+    ...['--router-replica-endpoint', `tcp://${i === 0 ? '127.0.0.1' : '*'}:${ports[i]}`],
+  ]
+  return { etcd, plane, endpointOf: (i: number) => `tcp://${i === 0 ? '127.0.0.1' : own}:${ports[i]}` }
+}
+
+/** As of its JSON gateway. */
+async function askEtcd(etcd: EtcdServer, path: string, body: object) {
+  const answer = await fetch(`${etcd.url}/v3/${path}`, { method: 'POST', body: JSON.stringify(body) })
+  if (answer.status !== 200) throw new Error(await answer.text())
+  return (await answer.json()) as {
+    readonly header: { readonly revision: string }
+    readonly kvs?: readonly { readonly value?: string; readonly lease?: string }[]
+  }
+}
+
+/** What is registered there, and whether all of it hangs on leases. */
+async function registered(etcd: EtcdServer) {
+  const [key, range_end] = ['homing/homing.replicas.default/', 'homing/homing.replicas.default0'].map(text =>
+    Buffer.from(text).toString('base64'),
+  )
+  const { kvs = [] } = await askEtcd(etcd, 'kv/range', { key, range_end })
+  return {
+    endpoints: kvs.map(({ value = '' }) => Buffer.from(value, 'base64').toString()).toSorted(),
+    areLeased: kvs.every(({ lease = '0' }) => lease !== '0'),
+  }
 }
 
 function natsOf(nats: NatsServer, i: number) {
@@ -180,6 +220,52 @@ t.test(
 )
 
 t.test('the same over ZeroMQ, without a broker (000-14)', async t => testSync(t, await freeReplicaPorts(2)))
+
+t.test('the same over ZeroMQ, where they find each other at etcd', needsEtcd, async t =>
+  testSync(t, (await etcdPlane(t)).plane),
+)
+
+t.test('routers join and leave at etcd, by their leases, also where it has forgotten', needsEtcd, async t => {
+  const { etcd, plane, endpointOf } = await etcdPlane(t, 3)
+  const all = await engines(t)
+  const first = await replica(t, all, plane(0), NO_EXPIRY_MS)
+  const second = await startProcess('router', routerArgv(all, plane(1)))
+  t.teardown(() => second.kill('SIGKILL'))
+  await live(first.client, 1)
+  t.strictSame(await registered(etcd), {
+    endpoints: [endpointOf(0), endpointOf(1)].toSorted(),
+    areLeased: true,
+  })
+
+  // Watches end with the server, and it forgets the revisions that they were at.
+  await etcd.down()
+  const streams = openStreams(first.client, 2)
+  await counts(new RouterClient(second.url), 2)
+  await live(first.client, 1)
+  await etcd.up()
+  const filler = Buffer.from('filler').toString('base64')
+  for (let i = 0; i < 20; i++) await askEtcd(etcd, 'kv/put', { key: filler, value: filler })
+  const { header } = await askEtcd(etcd, 'kv/range', { key: filler })
+  await askEtcd(etcd, 'kv/compaction', { revision: header.revision, physical: true })
+
+  const third = await replica(t, all, plane(2), NO_EXPIRY_MS)
+  t.equal(await requestsAt(third.client), 2, 'one that comes late knows what is open when it is ready')
+  await live(third.client, 2)
+  await live(first.client, 2)
+  await third.stop()
+  t.strictSame(
+    (await registered(etcd)).endpoints,
+    [endpointOf(0), endpointOf(1)].toSorted(),
+    'one that ends in good order is not registered any more',
+  )
+  await live(first.client, 1)
+
+  second.kill('SIGKILL')
+  await until('the lease of one that was killed ends', async () =>
+    (await registered(etcd)).endpoints.length === 1 ? true : undefined,
+  )
+  await streams.end()
+})
 
 t.test(
   'while the broker is away bookings expire, and when it is back they are there again',
@@ -374,6 +460,10 @@ t.test('a router that ends in good order is forgotten at once', needsServer, asy
   await testGoodBye(t, plane, replicas => replicas.length === 0)
 })
 
+t.test('a router that ends in good order is forgotten at once at etcd, too', needsEtcd, async t => {
+  await testGoodBye(t, (await etcdPlane(t)).plane, replicas => replicas.length === 0)
+})
+
 t.test('a router that ends in good order is forgotten at once without a broker, too', async t => {
   await testGoodBye(t, await freeReplicaPorts(2), ([{ state }]) => state === 'unknown')
 })
@@ -410,6 +500,8 @@ const KILLED = `${RUNS} times one of two router processes behind a balancer is k
 t.test(`${KILLED} (NATS)`, needsServer, async t => testKills(t, (await natsPlane(t)).plane))
 
 t.test(`${KILLED} (ZeroMQ)`, async t => testKills(t, await freeReplicaPorts(2)))
+
+t.test(`${KILLED} (etcd)`, needsEtcd, async t => testKills(t, (await etcdPlane(t)).plane))
 
 /** Of a router process. */
 function routerArgv(all: readonly ThreadEngine[], options: readonly string[]): readonly string[] {

@@ -128,6 +128,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
       router: routerRef,
       queue: queueRef,
       name: newLife(context.random),
+      ownAddress: inputs.ownAddress,
     }),
     { supervision: UNLIMITED },
   )

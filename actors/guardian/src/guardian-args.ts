@@ -21,6 +21,8 @@ export interface RouterInputs {
   readonly fileWorkers?: DirectoryArgs['fileWorkers']
   /** Where workers are found besides. */
   readonly discovery?: DirectoryArgs['discovery']
+  /** Of this machine, where other replicas are told it. */
+  readonly ownAddress?: string | undefined
   /** Where the API key of the engines stands, not the key. */
   readonly engineKey?: DirectoryArgs['engineKey']
   /** Certificates in PEM that are trusted besides those of Node and of the system. */

@@ -42,7 +42,8 @@ export type ReplicaBridgeMessage =
   | { readonly type: 'bind' }
   /** Another replica asks what is open here. */
   | { readonly type: 'asked'; readonly identity: Uint8Array }
-  | { readonly type: 'present'; readonly life: string; readonly name: string }
+  /** A replica is there; `card`: its name at a broker, or its endpoint. */
+  | { readonly type: 'present'; readonly life: string; readonly card: string }
   | { readonly type: 'absent'; readonly life: string; readonly reason: AbsenceReason }
   | { readonly type: 'heard'; readonly endpoint: string; readonly frames: Frames }
   | { readonly type: 'moved'; readonly endpoint: string; readonly isUp: boolean }

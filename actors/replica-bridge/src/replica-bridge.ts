@@ -19,7 +19,8 @@
  *        is silent, or gives no answer, for `expiryMs` does not count. What the tracker had no room for is
  *        sent to it again.
  *
- * The other replicas are the named ones (ZeroMQ), or those that are present at the broker (NATS).
+ * The other replicas are the named ones (ZeroMQ), those that are present at etcd (ZeroMQ), or at the broker
+ * (NATS). What is heard over ZeroMQ goes on while etcd is away.
  */
 
 import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
@@ -42,11 +43,14 @@ import {
 } from '@homing/replication'
 import {
   type Frames,
+  faultOfEndpoint,
   type OwnPresence,
   type Publisher,
+  presenceEndpoint,
   type RouterSocket,
   transportCapability,
 } from '@homing/transport'
+import { faultOfPeer } from './followed-peers.ts'
 import type { FollowOutcome, ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'
 import type { ReplicaBridgeArgs, ReplicaPlane } from './replica-bridge-args.ts'
@@ -64,6 +68,8 @@ const REPLICA_LISTEN_MS = 300
 /** Longest delay of the start while the bookings of other replicas are unknown. */
 const KNOWN_MS_MAX = 3000
 const LOOK_AGAIN_MS = 20
+/** So long the last life of this replica itself may still be present, and a bit more. */
+const CLASH_MS = 10_000
 const NAME = /^[0-9a-f]{16}$/
 const EMPTY = new Uint8Array(0)
 /** Replicas that are followed; anything at the broker may say that it is one. */
@@ -94,7 +100,7 @@ export const replicaBridge = defineActor(
         context.schedule(BIND_AGAIN_MS, { type: 'bind' })
       },
       asked: ({ identity }) => bridge.asked(identity),
-      present: ({ life, name }) => bridge.present(life, name),
+      present: ({ life, card }) => bridge.present(life, card),
       absent: ({ life, reason }) => bridge.absent(life, reason === 'bye'),
       heard: ({ endpoint, frames }) => bridge.peer(endpoint)?.heard(frames),
       moved: ({ endpoint, isUp }) => bridge.moved(endpoint, isUp),
@@ -125,11 +131,18 @@ class ReplicaBridge {
   readonly #messages
   readonly #peers = new Map<string, Peer>()
   /**
-   * Endpoints of the replicas present at the broker, by life; replicas may use different addresses of one
-   * broker.
+   * Endpoints of the replicas that are present at the meeting point, by life; replicas may use different
+   * addresses of one broker.
    */
   readonly #lives = new Map<string, string>()
   readonly #own: string
+  /** Where the others are found; undefined: they are named. */
+  readonly #meetingPoint: string | undefined
+  /** The own endpoint as others reach it; undefined: not known yet, or nobody is told. */
+  #reachedAt: string | undefined
+  /** Since when another life is present at the own endpoint; undefined: none is. */
+  #clashMs: number | undefined
+  #hasToldClash = false
   #publisher: Publisher | undefined
   #router: RouterSocket | undefined
   readonly #replies: PacedReplies
@@ -169,7 +182,8 @@ class ReplicaBridge {
       offer: (identity, frames) => this.#router?.offer(identity, frames) ?? 'gone',
     })
     const { plane } = args
-    this.#own = plane.kind === 'zmq' ? plane.endpoint : `${groupEndpoint(plane)}.${args.name}`
+    this.#meetingPoint = meetingPointOf(plane)
+    this.#own = plane.kind === 'zmq' ? plane.endpoint : `${this.#meetingPoint}.${args.name}`
   }
 
   start(): void {
@@ -177,7 +191,7 @@ class ReplicaBridge {
     this.bind()
     if (plane.kind === 'zmq') {
       for (const endpoint of plane.others) this.#follow(endpoint)
-      this.connected()
+      if (this.#meetingPoint === undefined) this.connected()
     }
     this.tick()
     this.#context.scheduleEvery(TICK_MS, { type: 'tick' })
@@ -212,14 +226,18 @@ class ReplicaBridge {
 
   bound(endpoint: string): void {
     this.#endpoint = endpoint
-    const { plane } = this.#args
-    if (plane.kind !== 'nats' || this.#presence !== undefined) return
+    const { plane, name } = this.#args
+    if (this.#meetingPoint === undefined || this.#presence !== undefined) return
     const { self } = this.#context
+    if (plane.kind === 'zmq') {
+      this.#reachedAt = `tcp://${plane.meeting!.host}${endpoint.slice(endpoint.lastIndexOf(':'))}`
+      this.#context.log.info({ endpoint: this.#reachedAt }, 'other replicas are told where this one is')
+    }
     this.#presence = this.#messages.present(
-      { endpoint: groupEndpoint(plane), card: Buffer.from(this.#args.name) },
+      { endpoint: this.#meetingPoint, card: Buffer.from(this.#reachedAt ?? name) },
       {
         present: ({ life, card }) => {
-          self.tell({ type: 'present', life, name: Buffer.from(card).toString() })
+          self.tell({ type: 'present', life, card: Buffer.from(card).toString() })
         },
         gone: (life, reason) => {
           self.tell({ type: 'absent', life, reason })
@@ -282,13 +300,18 @@ class ReplicaBridge {
     return parts.map(part => [EMPTY, part])
   }
 
-  present(life: string, name: string): void {
-    const { plane } = this.#args
+  present(life: string, card: string): void {
     // A stranger may say anything.
-    if (plane.kind !== 'nats' || !NAME.test(name)) return
-    const endpoint = `${groupEndpoint(plane)}.${name}`
+    const endpoint = this.#endpointOn(card)
+    if (endpoint === undefined) return
     this.#lives.set(life, endpoint)
     this.#follow(endpoint)
+  }
+
+  /** Where another replica publishes, by its card; undefined: nowhere that can be followed. */
+  #endpointOn(card: string): string | undefined {
+    if (this.#args.plane.kind === 'nats') return NAME.test(card) ? `${this.#meetingPoint}.${card}` : undefined
+    return faultOfPeer(card) === undefined && faultOfEndpoint(card) === undefined ? card : undefined
   }
 
   absent(life: string, hasSaidGoodBye: boolean): void {
@@ -296,6 +319,8 @@ class ReplicaBridge {
     this.#lives.delete(life)
     // A replica that is only silent may come back: its bookings count until they expire.
     if (endpoint === undefined || !hasSaidGoodBye) return
+    // One that is back at its endpoint already.
+    if ([...this.#lives.values()].includes(endpoint)) return
     this.#context.log.info({ replica: endpoint }, 'a replica has left')
     this.#forget(endpoint)
   }
@@ -408,7 +433,7 @@ class ReplicaBridge {
   report(): ReplicasReport {
     const peers = [...this.#peers.values()]
     return {
-      endpoint: this.#endpoint,
+      endpoint: this.#reachedAt ?? this.#endpoint,
       replicas: peers.map(peer => peer.view()),
       malformed: peers.reduce((sum, { malformed }) => sum + malformed, 0),
     }
@@ -416,7 +441,7 @@ class ReplicaBridge {
 
   sayGoodBye(): void {
     if (this.#args.plane.kind === 'zmq') this.tell(encodeBye())
-    else this.#presence?.close()
+    this.#presence?.close()
   }
 
   /** Closes without a good-bye. */
@@ -447,6 +472,7 @@ class ReplicaBridge {
     this.#tickedMs = nowMs
     if (stoodStill) return
     const present = new Set(this.#lives.values())
+    this.#tellClash(this.#reachedAt !== undefined && present.has(this.#reachedAt), nowMs)
     for (const [endpoint, peer] of [...this.#peers]) {
       const reason = peer.tick()
       if (reason !== undefined)
@@ -454,11 +480,21 @@ class ReplicaBridge {
           { replica: endpoint, reason, expiryMs: this.#args.expiryMs },
           'a replica cannot be heard: its bookings do not count any more',
         )
-      if (this.#args.plane.kind === 'nats' && !peer.isKnown && !present.has(endpoint)) this.#forget(endpoint)
+      if (this.#meetingPoint !== undefined && !peer.isKnown && !present.has(endpoint)) this.#forget(endpoint)
     }
     if (this.#sinceMs === undefined || nowMs - this.#sinceMs < this.#args.expiryMs) return
     const replicas = [...this.#peers].filter(([, peer]) => peer.isKnown).map(([endpoint]) => endpoint)
     if (this.#args.tracker.tell({ type: 'replicasKnown', replicas }) === 'ok') this.#sinceMs = undefined
+  }
+
+  #tellClash(isThere: boolean, nowMs: number): void {
+    this.#clashMs = isThere ? (this.#clashMs ?? nowMs) : undefined
+    if (this.#clashMs === undefined || nowMs - this.#clashMs < CLASH_MS || this.#hasToldClash) return
+    this.#hasToldClash = true
+    this.#context.log.warn(
+      { endpoint: this.#reachedAt },
+      'another router registers the endpoint of this one, so they do not hear each other: give each its own --router-replica-host',
+    )
   }
 
   #tellUntold(): void {
@@ -476,7 +512,9 @@ class ReplicaBridge {
   }
 
   #follow(endpoint: string): void {
-    if (this.#peers.has(endpoint) || endpoint === this.#endpoint) return
+    // Itself: its own last life may still be present.
+    if (endpoint === this.#endpoint || endpoint === this.#reachedAt) return
+    if (this.#peers.has(endpoint)) return
     if (this.#peers.size >= REPLICAS_MAX) {
       if (!this.#hasToldMany)
         this.#context.log.warn(
@@ -534,8 +572,9 @@ class ReplicaBridge {
   }
 }
 
-function groupEndpoint({ servers, group }: Extract<ReplicaPlane, { readonly kind: 'nats' }>): string {
-  return `nats://${servers.join(',')}/homing.replicas.${group}`
+function meetingPointOf(plane: ReplicaPlane): string | undefined {
+  const meeting = plane.kind === 'nats' ? plane : plane.meeting
+  return meeting && presenceEndpoint(meeting.servers, `homing.replicas.${meeting.group}`)
 }
 
 /** Questions go to the port behind that of the batches; at a broker, under the same subject. */

@@ -2,7 +2,18 @@
 
 import t from 'tap'
 import type { ReplicaPlane } from '../src/index.ts'
-import { EXPIRY_MS, endpointOf, fleetOf, NATS, type Replica, SERVER, World, ZMQ } from './replica-world.ts'
+import {
+  ETCD,
+  EXPIRY_MS,
+  endpointOf,
+  FOUND,
+  fleetOf,
+  NATS,
+  type Replica,
+  SERVER,
+  World,
+  ZMQ,
+} from './replica-world.ts'
 
 /** Replicas look once a second. */
 const LOOK_MS = 1000
@@ -16,6 +27,7 @@ const NOTHING = [
 for (const [name, plane] of [
   ['a broker', NATS],
   ['sockets', ZMQ],
+  ['sockets that are found at etcd', FOUND],
 ] as const) {
   t.test(
     `over ${name}: three replicas count what the others book, blocks that requests share once`,
@@ -420,6 +432,100 @@ t.test('without a broker one that starts does not wait for longer than 3 s', asy
   const { isKnown, ms } = await world.untilKnown(world.join(t, NATS(0, 1)))
   t.notOk(isKnown)
   t.ok(ms >= 3000 && ms <= 3030, `${ms} ms`)
+})
+
+t.test('replicas that found each other at etcd go on while it is away, and find late ones after', async t => {
+  const world = new World()
+  world.start(t, 2, FOUND)
+  await world.pass(3000)
+  const [a, b] = world.replicas as [Replica, Replica]
+  await world.book(a, 0)
+  await world.pass(20)
+  world.network.disconnect(`nats://${ETCD}/any`)
+  await world.pass(EXPIRY_MS + 2 * SILENCE_MS)
+  t.match(await world.loads(b), [[1], [0]], 'they still hear each other')
+  await world.book(a, 1)
+  await world.pass(20)
+  t.match(await world.loads(b), [[1], [1]])
+  const late = world.join(t, FOUND(2, 3))
+  const { isKnown, ms } = await world.untilKnown(late)
+  t.notOk(isKnown)
+  t.ok(ms >= 3000 && ms <= 3030, `${ms} ms`)
+  world.network.reconnect(`nats://${ETCD}/any`)
+  await world.pass(2 * LOOK_MS)
+  t.match(await world.loads(late), [[1], [1]])
+  await world.book(late, 0)
+  await world.pass(20)
+  for (const replica of [a, b]) t.match(await world.loads(replica), [[2], [1]])
+})
+
+t.test('one that dies without a word is forgotten where it registered, and comes back as itself', async t => {
+  const world = new World()
+  world.start(t, 2, FOUND)
+  await world.pass(3000)
+  const [a, b] = world.replicas as [Replica, Replica]
+  await world.book(a, 0)
+  await world.pass(20)
+  world.network.faults.message = () => 'drop'
+  await a.system.shutdown()
+  a.transport.close()
+  await world.pass(EXPIRY_MS + LOOK_MS)
+  t.strictSame(await world.loads(b), NOTHING)
+  await world.pass(2 * SILENCE_MS)
+  t.strictSame((await world.report(b)).replicas, [])
+  world.network.faults.message = undefined
+  const again = world.join(t, FOUND(0, 2))
+  await world.pass(2 * LOOK_MS)
+  await world.book(again, 1)
+  await world.pass(20)
+  t.match(await world.loads(b), [[0], [1]])
+  t.match(
+    (await world.report(b)).replicas.map(({ endpoint, state }) => [endpoint, state]),
+    [[endpointOf(0), 'live']],
+  )
+})
+
+t.test('two routers that register one endpoint: the log says so, and not where one begins anew', async t => {
+  const world = new World()
+  const told = () => world.log.lines.filter(({ text }) => text.includes('registers the endpoint of this one'))
+  const [a] = [world.join(t, FOUND(0, 2)), world.join(t, FOUND(1, 2))]
+  await world.pass(1000)
+  for (let i = 0; i < 3; i++)
+    a.bridge.tell({
+      type: 'whenKnown',
+      reply: (() => {
+        throw new Error('planted')
+      }) as never,
+    })
+  await world.pass(20_000)
+  t.strictSame(told(), [])
+  world.network
+    .transport()
+    .messages.present(
+      { endpoint: `etcd://${ETCD}/homing.replicas.test`, card: Buffer.from(endpointOf(0)) },
+      { present() {}, gone() {} },
+    )
+  await world.pass(30_000)
+  t.equal(told().length, 1)
+})
+
+t.test('what registers with something else than an endpoint of another router is not followed', async t => {
+  const world = new World()
+  const at = { endpoint: `etcd://${ETCD}/homing.replicas.test` }
+  const handler = { present() {}, gone() {} }
+  const a = world.join(t, FOUND(0, 1))
+  for (const card of [
+    '',
+    'x',
+    'tcp://*:5800',
+    'tcp://a b:1',
+    'ipc:///tmp/x',
+    'tcp://10.0.0.1',
+    endpointOf(0),
+  ])
+    world.network.transport().messages.present({ ...at, card: Buffer.from(card) }, handler)
+  await world.pass(3000)
+  t.strictSame((await world.report(a)).replicas, [])
 })
 
 t.test('replicas of another group are strangers', async t => {

@@ -6,7 +6,7 @@ import { createTestSystem, type Probe } from '@homing/actor/testing'
 import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
-import { SimulatedClock, seededRandom } from '@homing/base'
+import { recordingLog, SimulatedClock, seededRandom } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import type { WaitingRow } from '@homing/replication'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
@@ -27,6 +27,7 @@ const waitingStub = defineActor(
 
 const ASK = { timeout: 60_000 } as const
 export const SERVER = '10.0.0.9:4222'
+export const ETCD = '10.0.0.8:2379'
 export const EXPIRY_MS = 3000
 export const NATS: Plane = () => ({ kind: 'nats', servers: [SERVER], group: 'test' })
 export const ZMQ: Plane = (i, count) => ({
@@ -35,6 +36,14 @@ export const ZMQ: Plane = (i, count) => ({
   others: Array.from({ length: count }, (_, other) => endpointOf(other)).filter(
     endpoint => endpoint !== endpointOf(i),
   ),
+})
+
+/** Sockets; where the others are is told at a server, which may be away. */
+export const FOUND: Plane = i => ({
+  kind: 'zmq',
+  endpoint: `tcp://*:${5800 + 2 * i}`,
+  others: [],
+  meeting: { servers: [`http://${ETCD}`], group: 'test', host: `10.0.0.${i + 1}` },
 })
 
 export type Plane = (i: number, count: number) => ReplicaPlane
@@ -57,6 +66,7 @@ export function fleetOf(workers: number): Fleet {
 export class World {
   readonly clock = new SimulatedClock()
   readonly network = new MemoryNetwork({ clock: this.clock, latencyMs: 0.2 })
+  readonly log = recordingLog()
   readonly replicas: Replica[] = []
 
   start(t: Test, count: number, plane: Plane): void {
@@ -71,6 +81,7 @@ export class World {
     const system = createTestSystem({
       clock: this.clock,
       random,
+      log: this.log,
       provide: [[transportCapability, transport]],
     })
     const trackerRef = system.spawn(tracker, {

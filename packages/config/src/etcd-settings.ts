@@ -26,9 +26,12 @@ export const etcdSettings = {
 export const ETCD_HELP =
   'address of an etcd server, such as http://10.0.0.1:2379; give it once for each server of a cluster. It is asked over its JSON gateway, which it has unless it was started without one. Users and passwords are not supported.'
 
-/** 'http://host:port' of each server, of the one on this machine if none is named. */
+/** 'http://host:port' of each server, with etcd's port where none is given; of none: that on this machine. */
 export function etcdServersOf(urls: readonly string[]): readonly string[] {
-  return urls.length === 0 ? [`http://127.0.0.1:${ETCD_PORT}`] : urls.map(url => url.replace(/\/$/, ''))
+  return (urls.length === 0 ? ['http://127.0.0.1'] : urls).map(url => {
+    const bare = url.replace(/\/$/, '')
+    return /:\d+$/.test(bare) ? bare : `${bare}:${ETCD_PORT}`
+  })
 }
 
 function faultOfEtcdServer(text: string): string | undefined {

@@ -15,6 +15,7 @@ export { renderHelp, renderReference } from './render-help.ts'
 export { AFFINITY_FIELDS, AFFINITY_HEADERS } from './router/affinity-names.ts'
 export { namesWorkers } from './router/discovery-settings.ts'
 export { readTenantWeights, readTrustedHints, type TrustedHints } from './router/queue-settings.ts'
+export { isEveryInterface } from './router/replica-settings.ts'
 export { linearBy, type RouterSettings, routerCommand } from './router-command.ts'
 export {
   ENGINE_KEY_VARIABLE,

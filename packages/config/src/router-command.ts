@@ -103,6 +103,11 @@ export const routerCommand: Command<typeof routerSettings> = {
       replicaEndpoint === undefined && replicas.length > 0
         ? '--router-replica-endpoint is missing: without it, the other routers of --router-replica-peer cannot hear this one'
         : undefined,
+    ({ settings: { discovery, replicaEndpoint, replicas, replicaHost } }) =>
+      replicaHost !== undefined &&
+      (discovery !== 'etcd' || replicaEndpoint === undefined || replicas.length > 0)
+        ? '--router-replica-host has no effect without --discovery-backend etcd and --router-replica-endpoint, nor with --router-replica-peer: give those, or leave it out'
+        : undefined,
     ({ settings }) =>
       settings.trackOutputBlocks && !settings.trackActiveBlocks
         ? '--router-track-output-blocks needs --router-track-active-blocks: leave one of them out'

@@ -41,8 +41,11 @@ export const streamSettings = {
   },
 } as const
 
+/** Streams and parts of subjects have no dots. A dot is not replaced: the result may name another fleet. */
 function faultOfNamespace(text: string): string | undefined {
-  return /^[A-Za-z0-9._-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '.', '-' and '_'"
+  if (/^[A-Za-z0-9_-]{1,64}$/.test(text)) return undefined
+  const why = text.includes('.') ? ' (a stream has no dots in its name)' : ''
+  return `is not 1 to 64 letters, digits, '-' and '_'${why}`
 }
 
 export interface StreamSettings {
@@ -60,7 +63,5 @@ export function streamOf({
   streamBytesMax,
 }: StreamSettings) {
   if (!durableKvEvents) return undefined
-  // Neither a stream nor a part of a subject has dots.
-  const namespace = streamNamespace.replaceAll('.', '_')
-  return { namespace, retentionMs: streamRetentionMs, bytesMax: streamBytesMax }
+  return { namespace: streamNamespace, retentionMs: streamRetentionMs, bytesMax: streamBytesMax }
 }

@@ -2,7 +2,7 @@
 
 import { Resolver } from 'node:dns'
 import t from 'tap'
-import { parseSettings, routerCommand } from '../src/index.ts'
+import { etcdServersOf, parseSettings, routerCommand } from '../src/index.ts'
 
 const fault = (server: string): string => {
   const argv = ['--discovery-backend', 'dns', '--dns-name', 'http://a:8000', '--dns-server', server]
@@ -35,4 +35,13 @@ t.test('a DNS server is an address that a resolver takes, and nothing else', asy
     'kube-dns',
   ])
     t.match(fault(server), /is no address of a DNS server, such as 10\.96\.0\.10 or/, server)
+})
+
+t.test('a server of etcd that names no port is at that of etcd', async t => {
+  t.strictSame(etcdServersOf([]), ['http://127.0.0.1:2379'])
+  t.strictSame(etcdServersOf(['http://etcd', 'https://[fd00::1]/', 'http://a:99/']), [
+    'http://etcd:2379',
+    'https://[fd00::1]:2379',
+    'http://a:99',
+  ])
 })

@@ -300,3 +300,21 @@ t.test('the winner among all places is the highest that gives a value, whatever 
   })
   t.doesNotThrow(() => fc.assert(agree))
 })
+
+t.test('a namespace of streams is refused where two names would be one stream', async t => {
+  for (const command of [routerCommand, sidecarCommand] as readonly Command[]) {
+    const read = (name: string) =>
+      parseSettings(
+        command,
+        ['--namespace', name, ...(command.name === 'router' ? [] : ['--events', 'tcp://127.0.0.1:5557'])],
+        {},
+        { machine },
+      ).settings['streamNamespace']
+    for (const name of ['a_b', 'a-b', 'A', 'default', 'x'.repeat(64)]) t.equal(read(name), name)
+    for (const name of ['a.b', '.', '', 'a b', 'x'.repeat(65)])
+      t.throws(() => read(name), { message: /--namespace/ }, `${command.name} ${name}`)
+  }
+  t.match(faultsOf(['--namespace', 'a.b']), [
+    /"a\.b" is not 1 to 64 letters, digits, '-' and '_' \(a stream has no dots in its name\)/,
+  ])
+})

@@ -6,9 +6,11 @@
 import { readFile } from 'node:fs/promises'
 import type { RouterInputs } from '@homing/actors/guardian'
 import { queueOrderOf } from '@homing/actors/queue'
+import { addressSought } from '@homing/actors/replica-bridge'
 import { readGivenTokenizers } from '@homing/actors/tokenizer'
 import { type RouterSettings, SettingsError } from '@homing/config'
 import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
+import { ownAddressTowards } from '@homing/transport'
 import { readAdminKey } from './admin-key-file.ts'
 import { loadAdminKeys } from './admin-keys-file.ts'
 import { loadClientKeys } from './client-keys-file.ts'
@@ -38,11 +40,18 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
     engineCertificates: await ifNamed(settings.engineCaFile, readCertificates),
     fileWorkers: await ifNamed(settings.workersFile, loadWorkersFile),
     discovery: await readDiscovery(settings),
+    ownAddress: await ownAddressOf(settings),
     tls: await readTls(settings),
     clientKeys: await ifNamed(settings.clientKeysFile, loadClientKeys),
     adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),
     adminKeys: await loadAdminKeys(settings),
   }
+}
+
+async function ownAddressOf(settings: RouterSettings): Promise<string | undefined> {
+  const sought = addressSought(settings)
+  // The port does not matter for the way.
+  return sought && ownAddressTowards(sought.server.hostname, Number(sought.server.port || 443), sought.family)
 }
 
 /** At the first request it would be too late: every prompt would silently be asked of an engine. */

@@ -43,6 +43,7 @@ import {
   LocalIndexer,
   type LocalIndexerStats,
 } from './local-indexer.ts'
+import { isNamespace, NAMESPACE_EXPECTED } from './registration/registration.ts'
 import type { Snapshot } from './shared-snapshots.ts'
 import { snapshotOf } from './snapshot-parts.ts'
 
@@ -459,4 +460,8 @@ function checkOptions(options: ResolvedOptions): void {
   whole('peerBytesMax', 1024, 2 ** 36)
   // With the end marker a replay must fit, or its last messages would be lost at the high-water mark.
   whole('queuedMessagesMax', options.bufferBatchesMax + 1, 100_000)
+  const namespace = options.stream?.namespace
+  // In a stream's name and subject a dot would be another place.
+  if (namespace !== undefined && !isNamespace(namespace))
+    throw new PublisherOptionsError('stream.namespace', namespace, NAMESPACE_EXPECTED)
 }

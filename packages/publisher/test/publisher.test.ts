@@ -240,6 +240,11 @@ t.test('options that cannot be are refused with their range', async t => {
       messages: new World().messages,
       ...options,
     })
+  const stream = { namespace: 'a.b', retentionMs: 1000, bytesMax: 1000 }
+  await t.rejects(open({ stream }), {
+    code: 'HOMING_PUBLISHER_BAD_OPTIONS',
+    message: "cannot create a publisher: stream.namespace is a.b, use 1 to 64 letters, digits, '-' and '_'",
+  })
   await t.rejects(open({ blockSizeTokens: 0 }), PublisherOptionsError)
   await t.rejects(open({ blockSizeTokens: 0 }), {
     code: 'HOMING_PUBLISHER_BAD_OPTIONS',

@@ -7,5 +7,8 @@ import type { Transport } from './transport.ts'
 export const transportCapability: Capability<Transport> = {
   name: 'transport',
   create: ({ clock, log }) => systemTransport({ clock, log }),
-  dispose: transport => transport.close(),
+  async dispose(transport) {
+    await transport.goodByesSaid?.()
+    transport.close()
+  },
 }

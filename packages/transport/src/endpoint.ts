@@ -30,6 +30,7 @@ export interface BrokerEndpoint {
 export type Endpoint = SocketEndpoint | BrokerEndpoint
 
 export const NATS_PORT = 4222
+const ETCD_PORT = 2379
 const SUBJECT = /^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$/
 const SUBJECT_CHARACTERS_MAX = 200
 const SERVERS_MAX = 16
@@ -68,6 +69,17 @@ export function isEtcdEndpoint(text: string): boolean {
 }
 
 /**
+ * Of a presence: at a broker, whose `servers` are 'host:port' each, or at etcd: 'http://host:port' or
+ * 'https://host:port' each, all of one kind.
+ */
+export function presenceEndpoint(servers: readonly string[], subject: string): string {
+  const hosts = servers.map(server => server.replace(/^https?:\/\//, '')).join(',')
+  const [first = ''] = servers
+  const scheme = first.startsWith('https:') ? 'etcds' : first.startsWith('http:') ? 'etcd' : 'nats'
+  return `${scheme}://${hosts}/${subject}`
+}
+
+/**
  * Of a presence at etcd: 'etcd://host:port/subject', with other servers behind commas; 'etcds' for TLS.
  * `servers` are 'http://host:port' or 'https://host:port' each. Throws EndpointError.
  */
@@ -75,7 +87,12 @@ export function parseEtcdEndpoint(text: string): {
   readonly servers: readonly string[]
   readonly subject: string
 } {
-  const { servers, subject } = parseBrokerEndpoint(text.replace(/^etcds?:/, 'nats:'))
+  // A broker has another default port.
+  const withPorts = text.replace(/^etcds?:\/\/([^/]*)/, (_, servers: string) => {
+    const named = servers.split(',').map(one => (/:\d+$/.test(one) ? one : `${one}:${ETCD_PORT}`))
+    return `nats://${named.join(',')}`
+  })
+  const { servers, subject } = parseBrokerEndpoint(withPorts)
   const scheme = text.startsWith('etcds:') ? 'https' : 'http'
   return { servers: servers.map(server => `${scheme}://${server}`), subject }
 }

@@ -10,6 +10,7 @@ export {
   isEndpointHost,
   parseBrokerEndpoint,
   parseEndpoint,
+  presenceEndpoint,
 } from './endpoint.ts'
 export {
   BodyTooLargeError,
@@ -87,6 +88,7 @@ export {
   type SocketUse,
 } from './socket-claims.ts'
 export type { Replaced, SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
+export { type AddressFamily, ownAddressTowards } from './system/own-address.ts'
 export { systemTransport } from './system/system-transport.ts'
 export { TCP_ENDS, type TcpCounts } from './tcp-counts.ts'
 export { TCP_LIMIT_RANGES, TCP_LIMITS, type TcpLimits } from './tcp-limits.ts'

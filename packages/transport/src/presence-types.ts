@@ -3,7 +3,7 @@
 import type { Closable } from './closable.ts'
 
 export interface PresenceOptions {
-  /** 'nats://host:port/subject'. */
+  /** 'nats://host:port/subject' or 'etcd://host:port/subject'; see presenceEndpoint. */
   readonly endpoint: string
   /** Sent to other peers with each beat, so it should be short; undefined: this peer only listens. */
   readonly card: Uint8Array | undefined

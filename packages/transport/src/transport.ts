@@ -39,6 +39,11 @@ export interface Transport {
     stream: StreamOptions,
     etcdServers?: readonly string[],
   ): StreamStore
+  /**
+   * Resolves when the good-byes of closed presences are said, or a second is over: `close` cuts them off.
+   * Undefined: all are said at once.
+   */
+  goodByesSaid?(): Promise<void>
   /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Counts of the TCP request plane for this instance. */

@@ -8,6 +8,7 @@ import { setImmediate } from 'node:timers/promises'
 import { seededRandom, systemClock } from '@homing/base'
 import t from 'tap'
 import * as zmq from 'zeromq'
+import { parseEtcdEndpoint } from '../src/endpoint.ts'
 import {
   type EndpointError,
   faultOfEndpoint,
@@ -199,4 +200,12 @@ t.test('an exchange whose handler throws is cut, and the server goes on', async 
   const url = `http://127.0.0.1:${listener.port}`
   await t.rejects(fetch(`${url}/bad`))
   t.equal(await (await fetch(`${url}/good`)).text(), 'well')
+})
+
+t.test('a server of etcd that names no port is at that of etcd, not at that of a broker', async t => {
+  t.strictSame(parseEtcdEndpoint('etcd://10.0.0.7,10.0.0.8:99,[fd00::1]/homing.a'), {
+    servers: ['http://10.0.0.7:2379', 'http://10.0.0.8:99', 'http://[fd00::1]:2379'],
+    subject: 'homing.a',
+  })
+  t.match(parseEtcdEndpoint('etcds://etcd/a'), { servers: ['https://etcd:2379'] })
 })

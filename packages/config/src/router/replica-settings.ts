@@ -11,7 +11,7 @@ export const replicaSettings = [
     kind: 'flag',
     default: false,
     envAliases: [{ name: 'DYN_ROUTER_REPLICA_SYNC' }],
-    help: 'Tell other routers of the same workers what this one sends there, and count what they send. Over NATS (--nats) they find each other; over ZeroMQ give --router-replica-endpoint and --router-replica-peer.',
+    help: 'Tell other routers of the same workers what this one sends there, and count what they send. Over NATS (--nats) they find each other; over ZeroMQ give --router-replica-endpoint, and --router-replica-peer or --discovery-backend etcd.',
   },
   {
     key: 'replicaEndpoint',
@@ -25,13 +25,27 @@ export const replicaSettings = [
     help: 'Endpoint such as tcp://*:5800 on which other routers hear of the bookings of this one, without a broker; it answers their questions on the port behind it.',
   },
   {
+    key: 'replicaHost',
+    name: 'router-replica-host',
+    group: 'Replicas',
+    kind: 'text',
+    placeholder: 'HOST',
+    default: undefined,
+    unsetMeans: 'that of --router-replica-endpoint, or the address from which this machine reaches etcd',
+    check: text =>
+      faultOfOther(`tcp://${text}:1`) === undefined && !isEveryInterface(text)
+        ? undefined
+        : 'is no host of this machine, such as 10.0.0.1, router-a or [fd00::1]',
+    help: 'With --discovery-backend etcd: host under which other routers reach --router-replica-endpoint. This router registers it at etcd, and takes the others of its group from there, unless --router-replica-peer names them.',
+  },
+  {
     key: 'replicas',
     name: 'router-replica-peer',
     group: 'Replicas',
     kind: 'list',
     placeholder: 'ENDPOINT',
     separator: 'comma or space',
-    unsetMeans: 'those that are found at the broker',
+    unsetMeans: 'those that are found at the broker, or with --discovery-backend etcd at etcd',
     env: 'HOMING_ROUTER_REPLICA_PEERS',
     check: faultOfOther,
     help: 'Endpoint of another router, such as tcp://10.0.0.2:5800, as its --router-replica-endpoint says; give it once for each.',
@@ -44,7 +58,7 @@ export const replicaSettings = [
     placeholder: 'NAME',
     default: 'default',
     check: faultOfGroup,
-    help: 'Routers at one NATS broker that are to tell each other; those of other workers need another name.',
+    help: 'Routers at one NATS broker, or at one etcd, that are to tell each other; those of other workers need another name.',
   },
   {
     key: 'replicaDelayMs',
@@ -78,6 +92,11 @@ export function faultOfOther(text: string): string | undefined {
   return port === undefined || port > 65_534 || text.includes('*')
     ? "is not 'tcp://HOST:PORT' of another one"
     : undefined
+}
+
+/** Whether a host of an endpoint is for binding only. */
+export function isEveryInterface(host: string): boolean {
+  return host === '*' || host === '0.0.0.0' || host === '[::]'
 }
 
 function faultOfGroup(text: string): string | undefined {

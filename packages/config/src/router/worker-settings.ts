@@ -50,7 +50,7 @@ export const workerSettings = [
     choices: ['nats', 'etcd', 'file', 'mem', 'dns', 'kubernetes'],
     // Theirs goes by resources of their own operator, which say nothing to us.
     envAliases: [{ name: 'DYN_DISCOVERY_BACKEND', read: text => (text === 'kubernetes' ? undefined : text) }],
-    help: 'Where workers are found that are not named here. nats, etcd: at the NATS broker (--nats) or at etcd (--etcd), where they register themselves under --worker-namespace. file: in --workers-file. dns: behind the names of --dns-name. kubernetes: pods of the Services of --kubernetes-service. mem: nowhere; workers are those of --worker, and those added by POST /workers.',
+    help: 'Where workers are found that are not named here. nats, etcd: at the NATS broker (--nats) or at etcd (--etcd), where they register themselves under --worker-namespace; with etcd, routers with --router-replica-endpoint find each other there, too. file: in --workers-file. dns: behind the names of --dns-name. kubernetes: pods of the Services of --kubernetes-service. mem: nowhere; workers are those of --worker, and those added by POST /workers.',
   },
   {
     ...shared.requestPlane,

@@ -13,26 +13,29 @@
  */
 
 import { parseJson } from '@homing/base'
+import { presenceEndpoint } from '@homing/transport'
 import { BadRegistrationError } from './errors.ts'
 import { withRole } from './model-type.ts'
 
 const VERSION = 1
 const URL_CHARACTERS_MAX = 4096
 const NAMESPACE = /^[A-Za-z0-9_-]{1,64}$/
+/** What a namespace must be, of workers that register and of streams. */
+export const NAMESPACE_EXPECTED = "1 to 64 letters, digits, '-' and '_'"
 /** A stranger must not make a router read its own files, or send their content to the stranger. */
 const SECRETS = ['key_file', 'key_env']
+
+export function isNamespace(text: string): boolean {
+  return NAMESPACE.test(text)
+}
 
 /**
  * At a broker: `servers` are 'host:port' each; at etcd: 'http://host:port' or 'https://host:port' each,
  * all of one kind. Throws BadRegistrationError.
  */
 export function registrationEndpoint(servers: readonly string[], namespace: string): string {
-  if (!NAMESPACE.test(namespace))
-    throw new BadRegistrationError('the namespace', namespace, "1 to 64 letters, digits, '-' and '_'")
-  const hosts = servers.map(server => server.replace(/^https?:\/\//, '')).join(',')
-  const [first = ''] = servers
-  const scheme = first.startsWith('https:') ? 'etcds' : first.startsWith('http:') ? 'etcd' : 'nats'
-  return `${scheme}://${hosts}/homing.workers.${namespace}`
+  if (!isNamespace(namespace)) throw new BadRegistrationError('the namespace', namespace, NAMESPACE_EXPECTED)
+  return presenceEndpoint(servers, `homing.workers.${namespace}`)
 }
 
 /**

@@ -40,6 +40,8 @@ export interface EtcdPresenceOptions {
   /** Once for each reason, until etcd answers. */
   readonly failed: (reason: string) => void
   readonly released: (presence: EtcdPresence) => void
+  /** Its good-bye is being said; it never rejects. */
+  readonly saying?: (goodBye: Promise<void>) => void
 }
 
 export class EtcdPresence implements OwnPresence {
@@ -70,6 +72,7 @@ export class EtcdPresence implements OwnPresence {
     if (this.#isClosed) return
     this.leave()
     this.#closed = this.#run.then(() => this.#sayGoodBye())
+    this.#options.saying?.(this.#closed)
   }
 
   get closed(): Promise<void> | undefined {

@@ -72,7 +72,9 @@ export class MemoryNetwork implements MemoryConditions {
       publish: options => of(options).publish(options),
       dial: (options, onMessage) => of(options).dial(options, onMessage),
       serve: (options, onMessage) => of(options).serve(options, onMessage),
-      present: (options, handler) => broker.present(options, handler),
+      // One at etcd is told as at a broker of this address: it has its events, and ends with its silence.
+      present: ({ endpoint, card }, handler) =>
+        broker.present({ endpoint: endpoint.replace(/^etcds?:/, 'nats:'), card }, handler),
     }
     const transport: Transport = {
       http,

@@ -22,7 +22,7 @@ import { type SharingConsumer, UntakenShares } from './untaken-shares.ts'
 /** A message with the id of one that was stored so long ago is not stored again. */
 const SAME_ID_MS = 120_000
 /** A consumer that is not asked for so long was left by a process that died: the broker removes it. */
-const CONSUMER_INACTIVE_MS = 300_000
+const CONSUMER_INACTIVE_MS = 60_000
 /** Longer than a replay holds messages back; what is not taken by then comes again, and is dropped. */
 const TAKEN_MS_MAX = 600_000
 const READER_INACTIVE_MS = 30_000

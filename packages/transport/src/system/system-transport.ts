@@ -33,6 +33,9 @@ export interface SystemTransportOptions {
   readonly connectTimeoutMs?: number
 }
 
+/** Where etcd does not answer, the process ends without: what is registered there goes with its lease. */
+const GOOD_BYE_MS_MAX = 1000
+
 /** One per thread; several may exist. */
 export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemTransportOptions): Transport {
   reportFaultsTo(log, () => clock.nowMs())
@@ -49,6 +52,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
   const listeners = new Set<HttpListener>()
   const pickers = new Set<ExtProcListener>()
   const presences = new Set<EtcdPresence>()
+  const goodByes = new Set<Promise<void>>()
   let isClosed = false
   const fetch: HttpTransport['fetch'] = (request, options) =>
     collectReply(request, options, handler => call(request, handler), clock)
@@ -101,6 +105,10 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
           handler,
           failed: reason => log.warn({ servers, reason }, 'etcd does not answer'),
           released: one => void presences.delete(one),
+          saying(goodBye) {
+            goodByes.add(goodBye)
+            void goodBye.then(() => goodByes.delete(goodBye))
+          },
         })
         presences.add(presence)
         return presence
@@ -120,6 +128,13 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
     streamStore(servers, stream, etcdServers) {
       const locks = etcdServers && etcdLocks(etcdServers, stream.namespace, { fetch, call })
       return brokerStreamStore(servers, stream, clock, systemBrokers(clock), locks)
+    },
+    async goodByesSaid() {
+      if (goodByes.size === 0) return
+      const { promise: isOver, resolve } = Promise.withResolvers<void>()
+      const timer = clock.after(GOOD_BYE_MS_MAX, resolve)
+      await Promise.race([isOver, Promise.all(goodByes)])
+      timer.cancel()
     },
     close() {
       if (isClosed) return
