@@ -6,7 +6,7 @@
 
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:http'
+import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
@@ -323,29 +323,53 @@ t.test('the monitor of deploy/kubernetes names the port for operators', async t 
   }
 })
 
-t.test('the preStop of an engine waits for its open requests', { skip: skipOf(plainPython()) }, async t => {
-  const [engine] = enginesOf(overlay('aggregated'))
-  const [command, flag, script] = containerOf(engine!).lifecycle.preStop.exec.command as readonly string[]
+/** Runs the preStop of an engine, its times shortened, against `answer`; resolves when the hook has ended. */
+async function drain(t: Test, engine: Manifest, answer: RequestListener): Promise<void> {
+  const [command, flag, script] = containerOf(engine).lifecycle.preStop.exec.command as readonly string[]
   t.strictSame([command, flag], ['python3', '-c'])
-  let running = 2
-  let asked = 0
-  const server = createServer((_, response) => {
-    asked++
-    const text = `# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} ${running}.0\nvllm:num_requests_waiting{engine="0",model_name="m"} 0.0\n`
-    response.end(text)
-    // The next look finds one less.
-    running = Math.max(0, running - 1)
-  })
+  const server = createServer(answer)
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => server.close())
+  t.teardown(() => {
+    server.close()
+    server.closeAllConnections()
+  })
   const { port } = server.address() as AddressInfo
   const quick = script!
     .replace('127.0.0.1:8000', `127.0.0.1:${port}`)
     .replaceAll(/time\.sleep\(\d\)/g, 'time.sleep(0.01)')
+    .replace('timeout=10', 'timeout=0.2')
   const { exitCode, stderr } = await runPython(t, found(plainPython()), ['-c', quick])
   t.equal(exitCode, 0, stderr)
-  t.equal(asked, 3)
-})
+}
+
+for (const name of OVERLAYS)
+  for (const engine of enginesOf(overlay(name)))
+    t.test(
+      `the preStop of ${name}/${engine.metadata.name} waits for open requests, also while the engine cannot say them`,
+      { skip: skipOf(plainPython()) },
+      async t => {
+        let asked = 0
+        const said = (running: number): string =>
+          `# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} ${running}.0\nvllm:num_requests_waiting{engine="0",model_name="m"} 0.0\n`
+        const answers: readonly RequestListener[] = [
+          (_, response) => void response.end(said(2)),
+          (_, response) => void response.writeHead(503).end('busy'),
+          // Silent: the engine has its thread for something else.
+          () => {},
+          (_, response) => void response.destroy(),
+          (_, response) => {
+            response.writeHead(200, { 'content-length': 1000 })
+            response.write(said(0), () => response.destroy())
+          },
+          // An engine that does not name the figure is not an idle one.
+          (_, response) => void response.end('# nothing yet\n'),
+          (_, response) => void response.end(said(1)),
+          (_, response) => void response.end(said(0)),
+        ]
+        await drain(t, engine, (request, response) => answers[asked++]!(request, response))
+        t.equal(asked, answers.length)
+      },
+    )
 
 t.test('the unit of systemd is one, and its times fit', async t => {
   const path = join(DEPLOY, 'systemd/homing.service')
