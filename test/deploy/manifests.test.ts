@@ -9,7 +9,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { parseSettings, pickerCommand, type RouterSettings, routerCommand } from '@homing/config'
 import { readEndpointSlice, readWorkerNotes, sliceWorkers } from '@homing/discovery'
 import { parseWorkerSpec } from '@homing/fleet'
 import t, { type Test } from 'tap'
@@ -25,6 +25,7 @@ import {
 } from '../python/interpreter.ts'
 import { HelmCluster, type Manifest } from './helm-cluster.ts'
 import { DEPLOY, kustomized, manifestsIn, namespaceOf, oneOf } from './manifests.ts'
+import { type Asking, mayReach } from './network-policies.ts'
 
 const OVERLAYS = ['aggregated', 'disaggregated'] as const
 const CHART = join(DEPLOY, 'helm/homing')
@@ -34,10 +35,13 @@ const RELAY_MS_TO_SPARE = 10_000
 
 const overlay = (name: string): readonly Manifest[] => kustomized(join(DEPLOY, 'kubernetes/overlays', name))
 
+/** Kinds of which those schemas have none. */
+const CUSTOM = new Set(['ServiceMonitor', 'InferencePool', 'HTTPRoute'])
+
 /** Fails with every fault that a schema finds. */
 async function passSchemas(t: Test, manifests: readonly Manifest[]): Promise<void> {
   const file = join(t.testdir({}), 'manifests.json')
-  writeFileSync(file, JSON.stringify(manifests.filter(({ kind }) => kind !== 'ServiceMonitor')))
+  writeFileSync(file, JSON.stringify(manifests.filter(({ kind }) => !CUSTOM.has(kind))))
   const script = `
 import json, sys, kubernetes_validate
 faults = []
@@ -99,6 +103,14 @@ function bearServices(t: Test, manifests: readonly Manifest[]): void {
   const { settings, warnings } = parseSettings(routerCommand, containerOf(router).args, env)
   t.strictSame(settings, settingsOf(router))
   t.match(warnings, [/^HOMING_PORT is ignored: it is the address of a Service/])
+}
+
+/** The last value of each instruction. */
+function containerfile(): Readonly<Record<string, string>> {
+  const text = readFileSync(join(DEPLOY, '../Containerfile'), 'utf8')
+  return Object.fromEntries(
+    Array.from(text.matchAll(/^([A-Z]+) (.*)$/gm), ([, name, value]) => [name, value]),
+  )
 }
 
 const enginesOf = (manifests: readonly Manifest[]): readonly Manifest[] =>
@@ -188,6 +200,110 @@ for (const name of OVERLAYS) {
   })
 }
 
+/** Ports on which routers hear each other: of bookings, and behind it of questions. */
+const REPLICA_PORTS = [5800, 5801]
+const HERE = { 'kubernetes.io/metadata.name': 'homing' }
+const OPERATORS = { namespace: { 'homing/operators': 'true' } }
+const GATEWAYS = { namespace: { 'homing/gateways': 'true' } }
+const GATEWAY_HERE = { labels: { 'gateway.networking.k8s.io/gateway-name': 'inference-gateway' } }
+const STRANGERS = [{}, { namespace: { a: 'b' } }]
+
+const podLabels = (deployment: Manifest): { readonly labels: Record<string, string> } => ({
+  labels: deployment.spec.template.metadata.labels,
+})
+
+/** Routers reach each other and their engines; all others only what is for them. */
+function keepApart(t: Test, manifests: readonly Manifest[], router: Manifest): void {
+  const may = (asking: Asking, port: number) => mayReach(manifests, asking, router, port, HERE)
+  for (const port of REPLICA_PORTS) {
+    t.ok(may(podLabels(router), port), `a router reaches another at ${port}`)
+    for (const asking of [...STRANGERS, OPERATORS, GATEWAYS]) t.notOk(may(asking, port))
+  }
+  t.ok(may(OPERATORS, 9000))
+  for (const asking of STRANGERS) t.notOk(may(asking, 9000))
+}
+
+for (const name of OVERLAYS)
+  t.test(`${name}: routers reach each other`, async t => keepApart(t, overlay(name), routerOf(overlay(name))))
+
+/** Gateways ask, and send requests to engines; nobody else does either. */
+function letGatewaysIn(t: Test, manifests: readonly Manifest[], picker: Manifest, engine: Manifest): void {
+  const may = (asking: Asking, whom: Manifest, port: number) => mayReach(manifests, asking, whom, port, HERE)
+  for (const gateway of [GATEWAYS, GATEWAY_HERE]) {
+    t.ok(may(gateway, picker, 9002))
+    t.ok(may(gateway, engine, 8000))
+    t.notOk(may(gateway, picker, 9000))
+  }
+  for (const stranger of [...STRANGERS, OPERATORS]) {
+    t.notOk(may(stranger, picker, 9002))
+    t.notOk(may(stranger, engine, 8000))
+  }
+  for (const port of [8000, 5557, 6557]) t.ok(may(podLabels(picker), engine, port))
+}
+
+t.test('picker: the manifests pass the schemas', { skip: skipOf(validatingPython()) }, async t => {
+  await passSchemas(t, overlay('picker'))
+})
+
+t.test('picker: its options, rights, ports and times fit together', async t => {
+  const manifests = overlay('picker')
+  const picker = oneOf(manifests, 'Deployment', one => one.metadata.name === 'homing-picker')
+  const { command, args, ports, ...probes } = containerOf(picker)
+  const { ENTRYPOINT: entry } = containerfile()
+  t.strictSame([...command, 'router'], JSON.parse(entry!))
+  const { settings, warnings } = parseSettings(pickerCommand, args.slice(1), serviceVariables(manifests))
+  t.equal(args[0], 'picker')
+  t.match(warnings, [/^HOMING_PICKER_PORT is ignored: it is the address of a Service/])
+  t.equal(picker.spec.template.spec.enableServiceLinks, false)
+  t.strictSame(
+    Object.fromEntries(
+      ports.map(({ name, containerPort }: Record<string, unknown>) => [name, containerPort]),
+    ),
+    { 'ext-proc': settings.pickerPort, health: settings.pickerHealthPort, admin: settings.port },
+  )
+  t.match(probes, {
+    livenessProbe: { grpc: { port: settings.pickerHealthPort, service: 'liveness' } },
+    readinessProbe: { grpc: { port: settings.pickerHealthPort, service: 'readiness' }, failureThreshold: 1 },
+    startupProbe: { grpc: { port: settings.pickerHealthPort, service: 'liveness' } },
+  })
+  t.ok(settings.shutdownDelayMs >= 10_000, 'its port is open while gateways still ask there')
+  t.ok(
+    1000 * picker.spec.template.spec.terminationGracePeriodSeconds >=
+      settings.shutdownDelayMs + settings.shutdownTimeoutMs + RELAY_MS_TO_SPARE,
+  )
+
+  const account = oneOf(manifests, 'ServiceAccount').metadata.name
+  t.equal(picker.spec.template.spec.serviceAccountName, account)
+  const rulesOf = (one: Manifest) => (one as unknown as { rules: unknown }).rules
+  t.strictSame(
+    rulesOf(oneOf(manifests, 'Role')),
+    rulesOf(oneOf(kustomized(join(DEPLOY, 'kubernetes/base')), 'Role')),
+  )
+  t.match(oneOf(manifests, 'RoleBinding'), { subjects: [{ name: account }], roleRef: { name: account } })
+
+  const [engine, ...others] = enginesOf(manifests).filter(one => one !== picker)
+  t.strictSame(others, [])
+  const pool = oneOf(manifests, 'InferencePool')
+  const service = oneOf(manifests, 'Service', one => one.metadata.name === 'vllm')
+  const { labels } = service.metadata as unknown as { labels: Record<string, string> }
+  const [label, value] = settings.kubernetesSelector!.split('=') as [string, string]
+  t.equal(labels[label], value)
+  t.match(podLabels(engine!).labels, pool.spec.selector.matchLabels, 'the pool has the same pods')
+  t.match(podLabels(engine!).labels, service.spec.selector)
+  t.strictSame(pool.spec.targetPorts, [{ number: service.spec.ports[0].port }])
+  const { endpointPickerRef } = pool.spec
+  const asked = oneOf(manifests, 'Service', one => one.metadata.name === endpointPickerRef.name)
+  t.match(podLabels(picker).labels, asked.spec.selector)
+  t.equal(endpointPickerRef.port.number, asked.spec.ports[0].port)
+  t.equal(asked.spec.ports[0].targetPort, 'ext-proc')
+  t.match(oneOf(manifests, 'HTTPRoute').spec.rules, [{ backendRefs: [{ name: pool.metadata.name }] }])
+
+  letGatewaysIn(t, manifests, picker, engine!)
+  keepApart(t, manifests, picker)
+  for (const asking of STRANGERS)
+    t.ok(mayReach(manifests, asking, picker, settings.pickerHealthPort!, HERE), 'probes of nodes')
+})
+
 const noHelm = helmLibrary()
 
 async function helmInstall(
@@ -237,6 +353,7 @@ t.test('the chart makes what the base makes', { skip: typeof noHelm === 'string'
   t.strictSame(count(taken), count(base))
   const [ofChart, ofBase] = [routerOf(taken), routerOf(base)]
   t.strictSame(settingsOf(ofChart), settingsOf(ofBase))
+  keepApart(t, taken, ofChart)
   const ignored = ({ image: _, imagePullPolicy: __, args: ___, ...rest }: Record<string, unknown>) => rest
   t.strictSame(ignored(containerOf(ofChart)), ignored(containerOf(ofBase)))
   t.equal(
@@ -282,6 +399,23 @@ t.test('the chart with all values', { skip: typeof noHelm === 'string' && noHelm
   t.equal(monitor.spec.endpoints[0].port, admin.spec.ports[0].name)
   if (skipOf(validatingPython()) === false) await passSchemas(t, taken)
 })
+
+t.test(
+  'the chart with a picker lets gateways in',
+  { skip: typeof noHelm === 'string' && noHelm },
+  async t => {
+    const { taken, stderr } = await helmInstall(t, { picker: { enabled: true } })
+    t.equal(stderr, '')
+    const router = routerOf(taken)
+    const { pickerPort } = settingsOf(router)
+    const service = oneOf(taken, 'Service', one => one.metadata.name.endsWith('-picker'))
+    t.equal(service.spec.ports[0].port, pickerPort)
+    t.match(podLabels(router).labels, service.spec.selector)
+    const [engine] = enginesOf(overlay('aggregated'))
+    letGatewaysIn(t, taken, router, engine!)
+    keepApart(t, taken, router)
+  },
+)
 
 t.test(
   'a release named homing bears the variables of its Services',
