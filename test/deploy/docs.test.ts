@@ -60,7 +60,7 @@ t.test('every line of docs/kubernetes.md says what there is', async t => {
 
 t.test('the times of docs/kubernetes.md are those of the manifests', async t => {
   const text = page('kubernetes.md')
-  for (const folder of ['base', 'overlays/aggregated', 'overlays/disaggregated'])
+  for (const folder of ['base', 'overlays/aggregated', 'overlays/disaggregated', 'overlays/sglang'])
     for (const { kind, spec } of kustomized(join(DEPLOY, 'kubernetes', folder))) {
       if (kind !== 'Deployment') continue
       t.equal(spec.template.spec.terminationGracePeriodSeconds, 330)

@@ -27,7 +27,7 @@ import { HelmCluster, type Manifest } from './helm-cluster.ts'
 import { DEPLOY, kustomized, manifestsIn, namespaceOf, oneOf } from './manifests.ts'
 import { type Asking, mayReach } from './network-policies.ts'
 
-const OVERLAYS = ['aggregated', 'disaggregated'] as const
+const OVERLAYS = ['aggregated', 'disaggregated', 'sglang'] as const
 const CHART = join(DEPLOY, 'helm/homing')
 /** Oldest and youngest Kubernetes whose schemas are asked. */
 const VERSIONS = ['1.25', '1.30', '1.33']
@@ -181,7 +181,7 @@ for (const name of OVERLAYS) {
       t.strictSame(faults, [])
       const spec = parseWorkerSpec(workers[0]!.url, 0)
       t.strictSame([spec.eventsPort, spec.replayPort], [5557, 6557])
-      t.equal(spec.role, name === 'aggregated' ? undefined : engine.metadata.name.replace('vllm-', ''))
+      t.equal(spec.role, /^vllm-(.*)$/.exec(engine.metadata.name)?.[1])
       const { matchLabels } = oneOf(manifests, 'NetworkPolicy', one => one.metadata.name.endsWith('-workers'))
         .spec.podSelector
       t.match(labels, matchLabels)
@@ -457,6 +457,25 @@ t.test('the monitor of deploy/kubernetes names the port for operators', async t 
   }
 })
 
+const answering =
+  (text: string): RequestListener =>
+  (_, response) =>
+    void response.end(text)
+
+/** How engines say what they have, and the looks that it takes to believe that it is nothing. */
+const FIGURES = {
+  vllm: {
+    isDone: [0],
+    said: (running: number): string =>
+      `# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} ${running}.0\nvllm:num_requests_waiting{engine="0",model_name="m"} 0.0\n`,
+  },
+  sglang: {
+    isDone: [0, 0, 1, ...Array<number>(10).fill(0)],
+    said: (running: number): string =>
+      `# TYPE sglang:num_running_reqs gauge\nsglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} ${running}.0\nsglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0"} 0.0\n`,
+  },
+}
+
 /** Runs the preStop of an engine, its times shortened, against `answer`; resolves when the hook has ended. */
 async function drain(t: Test, engine: Manifest, answer: RequestListener): Promise<void> {
   const [command, flag, script] = containerOf(engine).lifecycle.preStop.exec.command as readonly string[]
@@ -483,10 +502,9 @@ for (const name of OVERLAYS)
       { skip: skipOf(plainPython()) },
       async t => {
         let asked = 0
-        const said = (running: number): string =>
-          `# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} ${running}.0\nvllm:num_requests_waiting{engine="0",model_name="m"} 0.0\n`
+        const { isDone, said } = FIGURES[containerOf(engine).name as keyof typeof FIGURES]
         const answers: readonly RequestListener[] = [
-          (_, response) => void response.end(said(2)),
+          answering(said(2)),
           (_, response) => void response.writeHead(503).end('busy'),
           // Silent: the engine has its thread for something else.
           () => {},
@@ -496,9 +514,9 @@ for (const name of OVERLAYS)
             response.write(said(0), () => response.destroy())
           },
           // An engine that does not name the figure is not an idle one.
-          (_, response) => void response.end('# nothing yet\n'),
-          (_, response) => void response.end(said(1)),
-          (_, response) => void response.end(said(0)),
+          answering('# nothing yet\n'),
+          answering(said(1)),
+          ...isDone.map(count => answering(said(count))),
         ]
         await drain(t, engine, (request, response) => answers[asked++]!(request, response))
         t.equal(asked, answers.length)
