@@ -1,7 +1,7 @@
 /**
  * deploy/kubernetes and deploy/helm: they pass the schemas of Kubernetes, and what they say fits the router:
- * its options, routes, rights and times. Helm itself renders the chart; kustomize is in no registry that we
- * know, so these manifests use nothing of it but lists of files, which manifests.ts puts together.
+ * its options, routes, rights and times. Helm itself renders the chart; manifests.ts puts the others together
+ * where no kubectl can be had, and kubectl.test.ts compares it with kustomize.
  */
 
 import { spawnSync } from 'node:child_process'
