@@ -130,7 +130,7 @@ export class NatsServer extends TestServer {
   }
 }
 export { isInstalled } from './test-server.ts'
-export { EnvoyServer, NO_ENVOY } from './testing-envoy.ts'
+export { EnvoyServer } from './testing-envoy.ts'
 export {
   type AskedRequest,
   AskingEnvoy,
