@@ -5,7 +5,7 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { globSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -559,7 +559,7 @@ t.test(
   },
 )
 
-t.test('versions of the chart and of the package are the same', async t => {
+t.test('versions of the package, the chart and the images of Kustomize are the same', async t => {
   const { version } = JSON.parse(readFileSync(join(DEPLOY, '../packages/homing/package.json'), 'utf8')) as {
     version: string
   }
@@ -568,4 +568,13 @@ t.test('versions of the chart and of the package are the same', async t => {
     appVersion: string
   }
   t.strictSame([chart.version, chart.appVersion], [version, version])
+  const folder = join(DEPLOY, 'kubernetes')
+  const tags = globSync('**/kustomization.yaml', { cwd: folder }).flatMap(file => {
+    const { images = [] } = parse(readFileSync(join(folder, file), 'utf8')) as {
+      readonly images?: readonly { readonly newTag: string }[]
+    }
+    return images.map(({ newTag }) => newTag)
+  })
+  t.ok(tags.length > 0)
+  t.strictSame(new Set(tags), new Set([version]))
 })
