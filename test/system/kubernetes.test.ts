@@ -12,12 +12,12 @@ import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { ApiServer } from '../../packages/discovery/test/api-server.ts'
 import { podObject, sliceObject, type TestPod } from '../../packages/discovery/test/objects.ts'
-import { RouterClient, startTestRouter, until } from './fleet.ts'
+import { RouterClient, startProcess, startTestRouter, until } from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const PODS = 100
 const PODS_PER_SLICE = 30
-/** The bound on a change, beside what this machine held up its timers meanwhile. */
+/** The bound on a change, beside what this process was held up: pods and API server are in it, the router is not. */
 const LAG_MS_MAX = 1000
 const CLIENTS = 6
 const CHUNK = `data: ${JSON.stringify({ id: 'c', object: 'text_completion', created: 1, model: MODEL, choices: [{ index: 0, text: 'word ', logprobs: null, finish_reason: null }] })}\n\n`
@@ -200,7 +200,17 @@ async function world(t: Test, token?: string) {
     t.teardown(() => router.stop(0))
     return new RouterClient(router.url)
   }
-  return { api, cluster, begin }
+  /** In a process of its own: what holds up the router does not hold up the clock of the test. */
+  const beginApart = async () => {
+    const argv = ['--host', '127.0.0.1', '--port', '0', '--log-level', 'error', '--router-guard-share', '0']
+    const router = await startProcess('router', [...argv, ...options])
+    t.teardown(async () => {
+      router.kill('SIGKILL')
+      await router.ended
+    })
+    return new RouterClient(router.url)
+  }
+  return { api, cluster, begin, beginApart }
 }
 
 function differs(
@@ -223,11 +233,12 @@ t.test(
     const seed = Number(process.env['HOMING_TEST_SEED'] ?? 40)
     t.comment(`seed ${seed}`)
     const random = seededRandom(seed)
-    const { api, cluster, begin } = await world(t)
+    const { api, cluster, beginApart } = await world(t)
     for (let n = 0; n < 10; n++) await cluster.add()
-    const client = await begin()
+    const client = await beginApart()
     const heldUpMs = holdUps(t)
     const lagsMs: number[] = []
+    const rawMs: number[] = []
     const killed = new Set<string>()
     const equal = async (what: string): Promise<void> => {
       const beganMs = performance.now()
@@ -241,10 +252,13 @@ t.test(
         },
         { seen: () => difference },
       )
-      lagsMs.push(Math.max(0, performance.now() - beganMs - heldUpMs()))
+      const tookMs = performance.now() - beganMs
+      rawMs.push(tookMs)
+      lagsMs.push(Math.max(0, tookMs - heldUpMs()))
     }
     await equal('the first pods are there')
     lagsMs.length = 0
+    rawMs.length = 0
 
     let isOver = false
     let answers = 0
@@ -306,14 +320,17 @@ t.test(
     }
     isOver = true
     await Promise.all(clients)
-    lagsMs.sort((a, b) => a - b)
-    const of = (share: number): string => lagsMs[Math.floor((lagsMs.length - 1) * share)]!.toFixed(0)
+    const sorted = { lags: lagsMs.toSorted((a, b) => a - b), raw: rawMs.toSorted((a, b) => a - b) }
+    const at = (share: number, of: readonly number[] = sorted.lags): number =>
+      of[Math.floor((of.length - 1) * share)]!
+    const of = (share: number): string => at(share).toFixed(0)
     t.comment(
-      `${lagsMs.length} changes: p50 ${of(0.5)} ms, p99 ${of(0.99)} ms, worst ${of(1)} ms; ${answers} answers, ${killed.size} addresses of killed pods`,
+      `${lagsMs.length} changes: p50 ${of(0.5)} ms, p99 ${of(0.99)} ms, worst ${of(1)} ms; by the clock p50 ${at(0.5, sorted.raw).toFixed(0)} ms, worst ${at(1, sorted.raw).toFixed(0)} ms; ${answers} answers, ${killed.size} addresses of killed pods`,
     )
     t.strictSame(lost, [])
     t.ok(answers > 100)
-    t.ok(lagsMs.at(-1)! <= LAG_MS_MAX, `the slowest change took ${of(1)} ms`)
+    t.ok(at(1) <= LAG_MS_MAX, `the slowest change took ${of(1)} ms`)
+    t.ok(at(0.5, sorted.raw) <= LAG_MS_MAX, 'by the clock alone, half of the changes took no longer')
   },
 )
 

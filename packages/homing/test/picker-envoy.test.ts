@@ -1,9 +1,13 @@
 /** A real Envoy, with the configuration of docs/endpoint-picker.md, before simulated engines and a picker. */
 
 import { readFileSync } from 'node:fs'
-import { EnvoyServer, freePorts, NO_ENVOY } from '@homing/transport/testing'
+import { EnvoyServer, freePorts } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
+import { envoyProgram, pathOf, skipOfFile } from '../../../test/python/interpreter.ts'
 import { booked, completion, type PickerWorld, startPicker } from './picker-world.ts'
+
+const program = envoyProgram()
+const skip = skipOfFile(program)
 
 const PAGE = new URL('../../../docs/endpoint-picker.md', import.meta.url)
 /** Longer than Envoy's pieces of a body, and than those that go on. */
@@ -31,11 +35,26 @@ async function start(
   change: (text: string) => string = text => text,
 ): Promise<(path: string, body?: string) => Promise<Response>> {
   const [port] = await freePorts(1)
-  const envoy = await EnvoyServer.start(port!, configuration(world, port!, change))
+  const envoy = await EnvoyServer.start(pathOf(program), port!, configuration(world, port!, change))
   t.teardown(() => envoy.stop())
   const headers = { 'content-type': 'application/json' }
   return (path, body) =>
     fetch(`${envoy.url}${path}`, body === undefined ? {} : { method: 'POST', headers, body })
+}
+
+/** The endpoint whose engine has had the request of an answer: what Envoy did, whatever the headers say. */
+async function servedAt(
+  { router, endpoints }: PickerWorld,
+  { headers }: Response,
+): Promise<string | undefined> {
+  const decision = await fetch(`${router.adminUrl}/decisions/${headers.get('x-homing-decision')}`)
+  const { request_id: id } = (await decision.json()) as { readonly request_id: string }
+  for (const endpoint of endpoints) {
+    const state = await (await fetch(`http://${endpoint}/admin/state`)).json()
+    const { requests } = state as { readonly requests: readonly { readonly requestId: string }[] }
+    if (requests.some(({ requestId }) => requestId === id)) return `${endpoint}/0`
+  }
+  return undefined
 }
 
 /** Waits for the receipts of all. */
@@ -43,7 +62,7 @@ async function isFree(world: PickerWorld): Promise<void> {
   while ((await booked(world)).requests > 0) await new Promise(setImmediate)
 }
 
-t.test('a real Envoy sends requests where the picker says', { skip: NO_ENVOY }, async t => {
+t.test('a real Envoy sends requests where the picker says', { skip }, async t => {
   const world = await startPicker(t, {}, 2)
   const { model } = world.fleet
   const ask = await start(t, world)
@@ -55,6 +74,7 @@ t.test('a real Envoy sends requests where the picker says', { skip: NO_ENVOY }, 
     t.equal(answer.status, 200)
     const { choices } = (await answer.json()) as { readonly choices: readonly unknown[] }
     t.equal(choices.length, 1)
+    t.equal(await servedAt(world, answer), answer.headers.get('x-homing-worker'))
   }
   const workers = new Set(answers.map(({ headers }) => headers.get('x-homing-worker')))
   t.strictSame([...workers].sort(), world.endpoints.map(endpoint => `${endpoint}/0`).sort())
@@ -85,7 +105,7 @@ t.test('a real Envoy sends requests where the picker says', { skip: NO_ENVOY }, 
   t.match(metrics, /homing_picker_requests_total\{outcome="refused"\} 2\n/)
 })
 
-t.test('a prompt that was sent before goes to the engine that has it', { skip: NO_ENVOY }, async t => {
+t.test('a prompt that was sent before goes to the engine that has it', { skip }, async t => {
   const world = await startPicker(t, {}, 2)
   const ask = await start(t, world)
   const body = completion(world.fleet.model, 'one two three four five six seven eight '.repeat(30))
@@ -99,13 +119,14 @@ t.test('a prompt that was sent before goes to the engine that has it', { skip: N
     const worker = again.headers.get('x-homing-worker')
     if (Number(again.headers.get('x-homing-overlap-blocks')) > 0) {
       t.ok(holders.includes(worker))
+      t.equal(await servedAt(world, again), worker)
       return
     }
     holders.push(worker)
   }
 })
 
-t.test('bodies that Envoy buffers are read as well', { skip: NO_ENVOY }, async t => {
+t.test('bodies that Envoy buffers are read as well', { skip }, async t => {
   const world = await startPicker(t, {}, 2)
   const buffered = (text: string): string =>
     text
@@ -121,7 +142,7 @@ t.test('bodies that Envoy buffers are read as well', { skip: NO_ENVOY }, async t
   await isFree(world)
 })
 
-t.test('a client that leaves in the middle frees its booking', { skip: NO_ENVOY }, async t => {
+t.test('a client that leaves in the middle frees its booking', { skip }, async t => {
   // Slow enough to be left.
   const world = await startPicker(t, {}, 2)
   const ask = await start(t, world)
@@ -136,7 +157,7 @@ t.test('a client that leaves in the middle frees its booking', { skip: NO_ENVOY 
   await isFree(world)
 })
 
-t.test('EppUnAvailableFailOpen: without the picker, Envoy goes on by itself', { skip: NO_ENVOY }, async t => {
+t.test('EppUnAvailableFailOpen: without the picker, Envoy goes on by itself', { skip }, async t => {
   const world = await startPicker(t, {}, 2)
   // Bodies that are streamed both ways cannot fail open once they have begun, so Envoy wants them buffered.
   const open = (text: string): string =>

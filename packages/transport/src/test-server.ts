@@ -7,7 +7,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { accessSync, constants, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { basename, delimiter, join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/base'
 
@@ -36,7 +36,7 @@ export abstract class TestServer {
 
   protected constructor(command: string) {
     this.#command = command
-    this.folder = mkdtempSync(join(tmpdir(), `homing-${command}-`))
+    this.folder = mkdtempSync(join(tmpdir(), `homing-${basename(command)}-`))
   }
 
   /** Undefined: it does not run. */

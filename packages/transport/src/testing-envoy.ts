@@ -3,22 +3,19 @@
 import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { isInstalled, TestServer } from './test-server.ts'
-
-/** Why tests that need it are skipped; false: they are not. For the `skip` of a test. */
-export const NO_ENVOY = isInstalled('envoy') ? false : 'envoy is not installed'
+import { TestServer } from './test-server.ts'
 
 export class EnvoyServer extends TestServer {
   readonly #port: number
 
-  private constructor(port: number) {
-    super('envoy')
+  private constructor(program: string, port: number) {
+    super(program)
     this.#port = port
   }
 
-  /** `port`: one at which `configuration` has it listen. */
-  static async start(port: number, configuration: string): Promise<EnvoyServer> {
-    const server = new EnvoyServer(port)
+  /** `program`: its command or path. `port`: one at which `configuration` has it listen. */
+  static async start(program: string, port: number, configuration: string): Promise<EnvoyServer> {
+    const server = new EnvoyServer(program, port)
     writeFileSync(join(server.folder, 'envoy.yaml'), configuration)
     await server.up()
     return server

@@ -129,7 +129,8 @@ export class NatsServer extends TestServer {
     })
   }
 }
-export { EnvoyServer, NO_ENVOY } from './testing-envoy.ts'
+export { isInstalled } from './test-server.ts'
+export { EnvoyServer } from './testing-envoy.ts'
 export {
   type AskedRequest,
   AskingEnvoy,

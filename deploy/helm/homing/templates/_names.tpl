@@ -16,3 +16,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "homing.workersNamespace" -}}
 {{ .Values.workers.namespace | default .Release.Namespace }}
 {{- end }}
+
+{{- define "homing.gateways" -}}
+- namespaceSelector:
+    matchLabels: {{- toYaml .Values.picker.gateways | nindent 6 }}
+- namespaceSelector:
+    matchLabels: { kubernetes.io/metadata.name: {{ .Release.Namespace | quote }} }
+  podSelector:
+    matchExpressions:
+      - { key: gateway.networking.k8s.io/gateway-name, operator: Exists }
+{{- end }}
