@@ -17,9 +17,9 @@ const COUNT = Number(
 const BROKER = '127.0.0.1:4222'
 /** Of a pass, in its order; it ends before each of them, and behind the last. */
 const STEPS = [
-  'messages',
+  'fill',
   'lock',
-  'revision',
+  'named',
   'renew',
   'compare',
   'upload',

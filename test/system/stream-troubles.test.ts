@@ -113,7 +113,7 @@ t.test(
     const limits = { namespace: 'default', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
     const store = transport.streamStore!([address], limits)
     t.teardown(() => store.close())
-    await until('the stream is made', async () => await store.messages().catch(() => undefined))
+    await until('the stream is made', async () => await store.fill().catch(() => undefined))
     const subject = 'homing.kv.engine.0'
     const snapshot = { bytes: new Uint8Array(9), life: '0'.repeat(16), keepFrom: 5 }
     const pass = await snapshotPass(store, -1, [

@@ -1,10 +1,14 @@
 /**
  * Snapshot pass: takes a snapshot of every worker key whose events are in the stream, and purges what they
- * stand for, once the stream has more messages than it should. Of all routers at a stream one does so at a
- * time.
+ * stand for, once the stream has more messages than it should, or is half as full or half as old as it may be:
+ * past that the broker discards the oldest, whether a snapshot has them or not. Of all routers at a stream
+ * one does so at a time.
  *
  *   lock ─▶ for each key: revision ─▶ dump ─▶ lock renewed ─▶ upload, switch ─▶ purge
  *        └▶ tidy ─▶ unlock
+ *
+ * Cost     of a stream that is only old, keys are passed over whose snapshot is younger than a quarter of what
+ *          the stream keeps: so each is dumped four times in that at most.
  *
  * Invariants
  *   I1  A snapshot is switched to only if none has come since before its dump: a holder whose lock has ended
@@ -14,7 +18,7 @@
  */
 
 import type { KeySnapshot } from '@homing/actors/listener'
-import type { StreamStore } from '@homing/transport'
+import type { StreamFill, StreamStore } from '@homing/transport'
 
 export interface SnapshotSource {
   /** Under which its publisher publishes. */
@@ -25,7 +29,7 @@ export interface SnapshotSource {
 
 export interface SnapshotPass {
   /**
-   * `below`: the stream has fewer messages than the threshold. `locked`: another router is at it. `lost`: the
+   * `below`: the stream is not as full that one is due. `locked`: another router is at it. `lost`: the
    * lock ended.
    */
   readonly outcome: 'below' | 'locked' | 'done' | 'lost'
@@ -33,6 +37,8 @@ export interface SnapshotPass {
   /** Keys of which none could be taken now. */
   readonly skipped: number
   readonly purgedMessages: number
+  /** How long the stream keeps a message; undefined: it has no such limit. */
+  readonly ageMsMax: number | undefined
 }
 
 /** Counters over all passes. */
@@ -52,13 +58,17 @@ export async function snapshotPass(
   thresholdMessages: number,
   sources: readonly SnapshotSource[],
 ): Promise<SnapshotPass> {
-  if ((await store.messages()) <= thresholdMessages) return { outcome: 'below', ...NOTHING }
+  const fill = await store.fill()
+  const { ageMsMax } = fill
+  const isFull = fill.messages > thresholdMessages || isHalfFull(fill)
+  const sum = { ...NOTHING, ageMsMax }
+  if (!isFull && fill.ageMs <= half(ageMsMax)) return { outcome: 'below', ...sum }
   const lock = await store.lock()
-  if (lock === undefined) return { outcome: 'locked', ...NOTHING }
+  if (lock === undefined) return { outcome: 'locked', ...sum }
   try {
-    const sum = { ...NOTHING }
     for (const { subject, take } of sources) {
-      const revision = await store.revision(subject)
+      const { revision, ageMs } = await store.named(subject)
+      if (!isFull && revision > 0 && ageMs < half(half(ageMsMax))) continue
       const snapshot = await take()
       if (!(await lock.renew())) return { outcome: 'lost', ...sum }
       const replaced = snapshot && (await store.replace(subject, snapshot, revision))
@@ -75,4 +85,13 @@ export async function snapshotPass(
   } finally {
     await lock.release()
   }
+}
+
+function isHalfFull({ messages, messagesMax, bytes, bytesMax }: StreamFill): boolean {
+  return messages > half(messagesMax) || bytes > half(bytesMax)
+}
+
+/** Of no limit: infinite. */
+function half(limit: number | undefined): number {
+  return limit === undefined ? Number.POSITIVE_INFINITY : limit / 2
 }

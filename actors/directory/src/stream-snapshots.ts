@@ -2,7 +2,8 @@
  * Stream snapshots: the snapshots of worker keys beside the stream of their events
  * (--router-durable-kv-events).
  *
- *   every TICK_MS   a pass, if the stream has more messages than the threshold (snapshot-pass.ts)
+ *   every TICK_MS   a pass, if the stream has more messages than the threshold, or is half full or half as
+ *                   old as it may be (snapshot-pass.ts)
  *   a listener      asks for the stored snapshot before it begins
  *   a key that      is only partly known although there is a snapshot: its listener begins again from
  *                   that. The stream no longer has what the snapshot stands for
@@ -45,6 +46,8 @@ export interface StreamSnapshotsOptions extends StreamSnapshotsArgs {
 
 const TICK_MS = 1000
 const PAUSE_MS = 30_000
+/** Passes in the time that the stream keeps a message. */
+const PAUSES_MIN = 16
 const PARTIAL_LOOK_TICKS = 5
 const BEGINS_MAX = 3
 /** Of an indexer that replays much. */
@@ -125,13 +128,13 @@ export class StreamSnapshots {
   async #pass(): Promise<void> {
     const { context, thresholdMessages } = this.#options
     const pass = await snapshotPass(this.#store, thresholdMessages, this.#sources())
-    const { outcome, taken, skipped, purgedMessages } = pass
+    const { outcome, taken, skipped, purgedMessages, ageMsMax = Number.POSITIVE_INFINITY } = pass
     this.#passes[outcome]++
     this.#sum.taken += taken
     this.#sum.skipped += skipped
     this.#sum.purgedMessages += purgedMessages
     if (outcome !== 'done' && outcome !== 'lost') return
-    this.#passDueMs = context.clock.nowMs() + PAUSE_MS
+    this.#passDueMs = context.clock.nowMs() + Math.min(PAUSE_MS, ageMsMax / PAUSES_MIN)
     context.log.info({ ...pass }, 'snapshots beside the stream')
   }
 
@@ -155,7 +158,7 @@ export class StreamSnapshots {
       const subject = this.#subjectOf(key)
       const { trust, isCatchingUp } = key.heard
       if (subject === undefined || trust !== 'partial' || isCatchingUp === true) continue
-      const revision = await this.#store.revision(subject)
+      const { revision } = await this.#store.named(subject)
       const before = this.#begun.get(key.name)
       const times = before?.revision === revision ? before.times : 0
       if (revision === 0 || times >= BEGINS_MAX || key.phase !== 'running') continue

@@ -4,6 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
+import type { StreamFill } from '@homing/transport'
 import fc from 'fast-check'
 import t from 'tap'
 import { type SnapshotSource, snapshotPass } from '../src/snapshot-pass.ts'
@@ -24,6 +25,14 @@ class ModelSubject {
         this.first <= this.snapshot.keepFrom,
         'the stream has the proof of the snapshot, and all behind',
       )
+  }
+}
+
+function fillOf(fill: Partial<StreamFill>): StreamFill {
+  return {
+    ...{ messages: 0, bytes: 0, ageMs: 0 },
+    ...{ messagesMax: undefined, bytesMax: undefined, ageMsMax: undefined },
+    ...fill,
   }
 }
 
@@ -50,9 +59,10 @@ class ModelBroker {
   /** The store as one router has it; `step` waits for its turn, or throws. */
   store(step: () => Promise<void>): Parameters<typeof snapshotPass>[0] {
     return {
-      messages: async () => {
+      fill: async () => {
         await step()
-        return [...this.subjects.values()].reduce((sum, { published, first }) => sum + published - first, 0)
+        const all = [...this.subjects.values()]
+        return fillOf({ messages: all.reduce((sum, { published, first }) => sum + published - first, 0) })
       },
       lock: async () => {
         await step()
@@ -70,9 +80,9 @@ class ModelBroker {
           },
         }
       },
-      revision: async subject => {
+      named: async subject => {
         await step()
-        return this.of(subject).snapshot?.revision ?? 0
+        return { ...(this.of(subject).snapshot ?? { revision: 0, keepFrom: 0 }), life: '', ageMs: 0 }
       },
       replace: async (subject, { keepFrom }, revision) => {
         // The upload; a router may end here, and no snapshot names what it has uploaded.
@@ -193,4 +203,47 @@ t.test('wherever a router ends, snapshot and stream meet', async t => {
   })
   await fc.assert(agree, { numRuns: Number(process.env.HOMING_SNAPSHOT_RUNS ?? 500) })
   t.ok(seen.switches > 100 && seen.purged > 100, JSON.stringify(seen))
+})
+
+/** A broker at which nothing fails and nothing happens besides. */
+function calmStore(fill: Partial<StreamFill>, snapshotAgeMs?: number) {
+  const seen: string[] = []
+  const store: Parameters<typeof snapshotPass>[0] = {
+    fill: async () => fillOf(fill),
+    lock: async () => ({ renew: async () => true, release: async () => {} }),
+    named: async () => {
+      const revision = snapshotAgeMs === undefined ? 0 : 1
+      return { revision, life: '', keepFrom: 0, ageMs: snapshotAgeMs ?? 0 }
+    },
+    replace: async subject => {
+      seen.push(`replaced ${subject}`)
+      return 'replaced'
+    },
+    purge: async () => 1,
+    tidy: async () => void seen.push('tidied'),
+  }
+  return { store, seen }
+}
+
+function sourceOf(subject: string): SnapshotSource {
+  return { subject, take: async () => ({ bytes: new Uint8Array(0), life: '', keepFrom: 1 }) }
+}
+
+t.test('a pass is due past the threshold, and at half of each limit of the stream', async t => {
+  const outcome = async (fill: Partial<StreamFill>, snapshotAgeMs?: number) => {
+    const { store } = calmStore(fill, snapshotAgeMs)
+    const { outcome, taken } = await snapshotPass(store, 10, [sourceOf('one')])
+    return `${outcome} ${taken}`
+  }
+  t.equal(await outcome({ messages: 10 }), 'below 0')
+  t.equal(await outcome({ messages: 11 }), 'done 1')
+  t.equal(await outcome({ messages: 5, messagesMax: 10 }), 'below 0')
+  t.equal(await outcome({ messages: 6, messagesMax: 10 }), 'done 1')
+  t.equal(await outcome({ messages: 1, bytes: 500, bytesMax: 1000 }), 'below 0')
+  t.equal(await outcome({ messages: 1, bytes: 501, bytesMax: 1000 }), 'done 1')
+  t.equal(await outcome({ messages: 1, ageMs: 500, ageMsMax: 1000 }), 'below 0')
+  t.equal(await outcome({ messages: 1, ageMs: 501, ageMsMax: 1000 }), 'done 1')
+  t.equal(await outcome({ messages: 1, ageMs: 501, ageMsMax: 1000 }, 249), 'done 0', 'it has a fresh one')
+  t.equal(await outcome({ messages: 1, ageMs: 501, ageMsMax: 1000 }, 250), 'done 1')
+  t.equal(await outcome({ messages: 11, ageMs: 501, ageMsMax: 1000 }, 249), 'done 1', 'full all the same')
 })

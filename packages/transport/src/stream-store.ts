@@ -20,6 +20,33 @@ export interface StoredSnapshot {
   readonly keepFrom: number
 }
 
+/** How full a stream is, and how full it may be; undefined: there is no such limit. */
+export interface StreamFill {
+  readonly messages: number
+  readonly messagesMax: number | undefined
+  readonly bytes: number
+  readonly bytesMax: number | undefined
+  /** Of its first message, by the broker's clock; 0: it has none. */
+  readonly ageMs: number
+  readonly ageMsMax: number | undefined
+}
+
+/** Of a stream that is not there yet. */
+export const NO_FILL: StreamFill = {
+  ...{ messages: 0, bytes: 0, ageMs: 0 },
+  ...{ messagesMax: undefined, bytesMax: undefined, ageMsMax: undefined },
+}
+
+/** What is known of a snapshot without its bytes. */
+export interface NamedSnapshot extends Omit<StoredSnapshot, 'bytes'> {
+  /** Changes with every snapshot of the subject; 0: there is none. */
+  readonly revision: number
+  /** By the broker's clock. */
+  readonly ageMs: number
+}
+
+export const NO_SNAPSHOT: NamedSnapshot = { revision: 0, life: '', keepFrom: 0, ageMs: 0 }
+
 export type Replaced = 'replaced' | 'late' | 'older'
 
 export interface SnapshotLock {
@@ -31,12 +58,11 @@ export interface SnapshotLock {
 /** For the publishers of one stream, each named by the subject of its endpoint. Rejects with StreamError. */
 export interface StreamStore {
   close(): void
-  /** Messages in the stream. */
-  messages(): Promise<number>
+  /** A stream that is not there is empty. */
+  fill(): Promise<StreamFill>
   /** Undefined: another one has it. */
   lock(): Promise<SnapshotLock | undefined>
-  /** Changes with every snapshot of the subject; 0: there is none. */
-  revision(subject: string): Promise<number>
+  named(subject: string): Promise<NamedSnapshot>
   /** Undefined: there is none. */
   read(subject: string): Promise<Uint8Array | undefined>
   /**

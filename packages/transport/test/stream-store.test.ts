@@ -92,14 +92,17 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     const { store, manager } = await world(t)
     const snapshot = (name: string) => ({ bytes: bytes(name), life: '0'.repeat(16), keepFrom: 0 })
     t.equal(await store.read(SUBJECT), undefined)
-    t.equal(await store.revision(SUBJECT), 0)
+    t.match(await store.named(SUBJECT), { revision: 0 })
     t.equal(await store.replace(SUBJECT, snapshot('first'), 0), 'replaced')
     t.equal(await store.replace(SUBJECT, snapshot('late'), 0), 'late')
-    const revision = await store.revision(SUBJECT)
+    const { revision } = await store.named(SUBJECT)
     const large = { ...snapshot(''), keepFrom: 5, bytes: new Uint8Array(3_000_000).fill(7) }
     t.equal(await store.replace(SUBJECT, large, revision), 'replaced')
     t.equal(await store.replace(SUBJECT, snapshot('late'), revision), 'late')
-    t.equal(await store.replace(SUBJECT, snapshot('older'), await store.revision(SUBJECT)), 'older')
+    const named = await store.named(SUBJECT)
+    t.match(named, { keepFrom: 5, life: '0'.repeat(16) })
+    t.ok(named.ageMs < 60_000)
+    t.equal(await store.replace(SUBJECT, snapshot('older'), named.revision), 'older')
     t.strictSame(await store.read(SUBJECT), large.bytes)
     t.equal(await store.read('homing.kv.two'), undefined)
     const { state } = await manager.streams.info(`OBJ_${NAME}-images`)
@@ -162,10 +165,32 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     await lock!.release()
   })
 
+  t.test('the age of a stream goes by the time of the broker, whatever the clock here says', async t => {
+    const one = await world(t)
+    await published(t, one, 1)
+    const SystemDate = Date
+    for (const shiftMs of [86_400_000, -86_400_000]) {
+      globalThis.Date = class extends SystemDate {
+        static override now = () => SystemDate.now() + shiftMs
+        constructor(...given: [] | [number]) {
+          super(given.length === 0 ? SystemDate.now() + shiftMs : given[0])
+        }
+      } as DateConstructor
+      try {
+        const { ageMs } = await one.store.fill()
+        t.ok(ageMs >= 0 && ageMs < 60_000, `${ageMs}`)
+      } finally {
+        globalThis.Date = SystemDate
+      }
+    }
+  })
+
   t.test('no more is purged than the snapshot has and every consumer has dealt with', async t => {
     const one = await world(t)
     const { life, numbers, subscription, state, more } = await published(t, one, 100)
-    t.equal(await one.store.messages(), 100)
+    const fill = await one.store.fill()
+    t.match(fill, { messages: 100, bytesMax: STREAM.bytesMax, ageMsMax: STREAM.retentionMs })
+    t.ok(fill.bytes > 100 && fill.messagesMax === undefined, JSON.stringify(fill))
     t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 0, 'nothing is dealt with yet')
     subscription.done?.(numbers[29]!)
     const floor = async () => {
@@ -190,7 +215,7 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     const store = brokerStreamStore([one.server.address], STREAM, systemClock, systemBrokers(systemClock))
     t.teardown(() => store.close())
     t.equal(await store.read(SUBJECT), undefined)
-    t.equal(await store.messages(), 0)
+    t.match(await store.fill(), { messages: 0, ageMs: 0 })
   })
 
   t.test(

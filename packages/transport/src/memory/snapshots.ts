@@ -2,14 +2,22 @@
  * Snapshots beside a stream in memory, as JetStream keeps them: see stream-store.ts.
  *
  * Faults   each step is asked about as a message at 'nats://SERVERS/SNAPSHOT_STEPS.STEP', in this order where
- *          a pass takes one: messages lock revision renew compare upload switch drop purge tidy unlock; and
+ *          a pass takes one: fill lock named renew compare upload switch drop purge tidy unlock; and
  *          read. After `refuse` and `drop` it is not done; after `drop` no answer comes either.
  */
 
 import type { Clock } from '@homing/base'
 import { purgeableBefore } from '../nats/stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from '../nats/streams.ts'
-import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
+import {
+  type BrokerSnapshots,
+  type NamedSnapshot,
+  NO_SNAPSHOT,
+  type Replaced,
+  type SnapshotLock,
+  type StoredSnapshot,
+  type StreamFill,
+} from '../stream-store.ts'
 
 /** Before the name of a step. */
 export const SNAPSHOT_STEPS = '$snapshots'
@@ -18,6 +26,7 @@ const LOCK_MS = 30_000
 interface Named extends Omit<StoredSnapshot, 'bytes'> {
   readonly object: string
   readonly revision: number
+  readonly atMs: number
 }
 
 /** What a broker keeps beside the stream of one namespace. */
@@ -34,8 +43,8 @@ export interface SnapshotLink extends Pick<BrokerStreams, 'next' | 'last'> {
   readonly clock: Clock
   /** Does it there; `step`: as which faults are asked about it. */
   ask<T>(what: string, work: () => T, step: string): Promise<T>
-  /** At the broker: messages of a stream. */
-  count(stream: string): number
+  /** At the broker: how full a stream is. */
+  fill(stream: string): StreamFill
   /** At the broker: purges what is before a position and was dealt with by all consumers of the subject. */
   purge(subject: string, position: number): number
   /** At the broker: what is beside the stream of a namespace. */
@@ -53,8 +62,8 @@ export class MemorySnapshots implements BrokerSnapshots {
     this.#stream = streamName(namespace)
   }
 
-  messages(): Promise<number> {
-    return this.#step('messages', () => this.#link.count(this.#stream))
+  fill(): Promise<StreamFill> {
+    return this.#step('fill', () => this.#link.fill(this.#stream))
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
@@ -75,8 +84,13 @@ export class MemorySnapshots implements BrokerSnapshots {
     }
   }
 
-  revision(subject: string): Promise<number> {
-    return this.#step('revision', () => this.#beside.named.get(subject)?.revision ?? 0)
+  named(subject: string): Promise<NamedSnapshot> {
+    return this.#step('named', () => {
+      const named = this.#beside.named.get(subject)
+      if (named === undefined) return NO_SNAPSHOT
+      const { revision, life, keepFrom, atMs } = named
+      return { revision, life, keepFrom, ageMs: this.#link.clock.nowMs() - atMs }
+    })
   }
 
   read(subject: string): Promise<Uint8Array | undefined> {
@@ -99,7 +113,8 @@ export class MemorySnapshots implements BrokerSnapshots {
     const isSwitched = await this.#step('switch', () => {
       const beside = this.#beside
       if ((beside.named.get(subject)?.revision ?? 0) !== revision) return false
-      beside.named.set(subject, { object, life, keepFrom, revision: ++beside.revision })
+      const next = ++beside.revision
+      beside.named.set(subject, { object, life, keepFrom, revision: next, atMs: this.#link.clock.nowMs() })
       return true
     })
     const dropped = isSwitched ? before?.object : object

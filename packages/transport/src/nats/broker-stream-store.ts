@@ -2,7 +2,15 @@
 
 import type { Clock } from '@homing/base'
 import { StreamError } from '../errors.ts'
-import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot, StreamStore } from '../stream-store.ts'
+import type {
+  BrokerSnapshots,
+  NamedSnapshot,
+  Replaced,
+  SnapshotLock,
+  StoredSnapshot,
+  StreamFill,
+  StreamStore,
+} from '../stream-store.ts'
 import type { StreamOptions } from '../types.ts'
 import type { BrokerLink, OpenBroker } from './broker.ts'
 import { streamName } from './streams.ts'
@@ -63,16 +71,16 @@ class BrokerStreamStore implements StreamStore {
     this.#leave()
   }
 
-  async messages(): Promise<number> {
-    return await (await this.#at()).messages()
+  async fill(): Promise<StreamFill> {
+    return await (await this.#at()).fill()
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
     return await (this.#locks ?? (await this.#at())).lock()
   }
 
-  async revision(subject: string): Promise<number> {
-    return await (await this.#at()).revision(subject)
+  async named(subject: string): Promise<NamedSnapshot> {
+    return await (await this.#at()).named(subject)
   }
 
   async read(subject: string): Promise<Uint8Array | undefined> {

@@ -1,8 +1,17 @@
 /** Snapshots beside a stream, in buckets of JetStream: see stream-store.ts. */
 
 import { createHash } from 'node:crypto'
+import { systemClock } from '@homing/base'
 import type * as nats from 'nats'
-import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
+import {
+  type BrokerSnapshots,
+  type NamedSnapshot,
+  NO_SNAPSHOT,
+  type Replaced,
+  type SnapshotLock,
+  type StoredSnapshot,
+  type StreamFill,
+} from '../stream-store.ts'
 import { Parts } from './payload.ts'
 import { ANSWER_MS_MAX, asStreamError, withinMs } from './stream-errors.ts'
 import { batchesOf, purgeableBefore } from './stream-position.ts'
@@ -13,6 +22,10 @@ const LOCK_MS = 30_000
 /** An object that is no snapshot and older may not be about to become one. */
 const UNNAMED_MS = 2 * LOCK_MS
 const LOCK_KEY = 'snapshots'
+/** Written to hear the broker's time, so often. */
+const NOW_KEY = 'now'
+const LEAD_MS_MAX = 30_000
+const NANOS = 1_000_000
 const WRONG_LAST_SEQUENCE = 10_071
 const NO_MESSAGE = 10_037
 const READ_ATTEMPTS_MAX = 3
@@ -46,18 +59,27 @@ export class SystemSnapshots implements BrokerSnapshots {
   readonly #options: SystemSnapshotsOptions
   readonly #stream: string
   #buckets: Promise<Buckets> | undefined
+  /** By how much the broker's clock is ahead of the one here, and when it was asked. */
+  #lead: { readonly atMs: number; readonly ms: number } | undefined
 
   constructor(options: SystemSnapshotsOptions) {
     this.#options = options
     this.#stream = streamName(options.namespace)
   }
 
-  async messages(): Promise<number> {
-    const count = async (): Promise<number> => {
+  async fill(): Promise<StreamFill> {
+    const look = async (): Promise<StreamFill> => {
       const { streams } = await this.#manager()
-      return (await streams.info(this.#stream)).state.messages
+      const { state, config } = await streams.info(this.#stream)
+      const { messages, bytes, first_ts } = state
+      return {
+        ...{ messages, messagesMax: limitOf(config.max_msgs) },
+        ...{ bytes, bytesMax: limitOf(config.max_bytes) },
+        ageMs: messages === 0 ? 0 : Math.max(0, (await this.#brokerMs()) - Date.parse(first_ts)),
+        ageMsMax: limitOf(config.max_age / NANOS),
+      }
     }
-    return await this.#run('count the messages of', () => withinMs(LOOK_MS_MAX, count))
+    return await this.#run('look at', () => withinMs(LOOK_MS_MAX, look))
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
@@ -95,10 +117,14 @@ export class SystemSnapshots implements BrokerSnapshots {
     })
   }
 
-  async revision(subject: string): Promise<number> {
-    const look = async (): Promise<number> => {
+  async named(subject: string): Promise<NamedSnapshot> {
+    const look = async (): Promise<NamedSnapshot> => {
       const { snapshots } = await this.#opened()
-      return (await liveEntry(snapshots, keyOf(subject)))?.revision ?? 0
+      const entry = await liveEntry(snapshots, keyOf(subject))
+      if (entry === undefined) return NO_SNAPSHOT
+      const { life, keepFrom } = entry.json<Named>()
+      const ageMs = Math.max(0, (await this.#brokerMs()) - entry.created.getTime())
+      return { revision: entry.revision, life, keepFrom, ageMs }
     }
     return await this.#run('look at the snapshots of', () => withinMs(LOOK_MS_MAX, look))
   }
@@ -190,6 +216,19 @@ export class SystemSnapshots implements BrokerSnapshots {
     })
   }
 
+  /** What the broker's clock says: clocks of routers may differ by days. It tells when it got a message. */
+  async #brokerMs(): Promise<number> {
+    const nowMs = systemClock.nowMs()
+    if (this.#lead === undefined || nowMs - this.#lead.atMs > LEAD_MS_MAX) {
+      const { locks } = await this.#opened()
+      await locks.put(NOW_KEY, '')
+      const entry = await locks.get(NOW_KEY)
+      if (entry === null) throw new Error('the broker does not tell its time')
+      this.#lead = { atMs: nowMs, ms: entry.created.getTime() - nowMs }
+    }
+    return nowMs + this.#lead.ms
+  }
+
   /** When the broker got an object; infinite: it is gone. */
   async #storedMs(object: string): Promise<number> {
     const { streams } = await this.#manager()
@@ -244,6 +283,11 @@ export function bucketStreams(namespace: string): readonly string[] {
 async function liveEntry(bucket: nats.KV, key: string): Promise<nats.KvEntry | undefined> {
   const entry = await bucket.get(key)
   return entry === null || entry.operation !== 'PUT' ? undefined : entry
+}
+
+/** 0 or less: none. */
+function limitOf(limit: number): number | undefined {
+  return limit > 0 ? limit : undefined
 }
 
 function keyOf(subject: string): string {
