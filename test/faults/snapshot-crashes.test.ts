@@ -135,3 +135,30 @@ t.test(
     if (COUNT >= 100) t.equal(cut.size, STEPS.length, 'of every step, some had a stream that was purged')
   },
 )
+
+t.test(
+  'a broker that refuses a step is not asked each second, and nothing that no entry names piles up',
+  async t => {
+    for (const refused of ['lock', 'switch', 'purge', 'tidy']) {
+      const observed = await ObservedFleet.start(FIRST, ENGINE, {
+        hasStream: true,
+        snapshotMessages: SNAPSHOT_MESSAGES,
+      })
+      const { fleet } = observed
+      let asked = 0
+      fleet.network.faults.message = (endpoint: string) => {
+        if (endpoint.split('$snapshots.')[1] !== refused) return 'deliver'
+        asked++
+        return 'refuse'
+      }
+      observed.beginTraffic()
+      await observed.run(10_000)
+      observed.endTraffic()
+      await observed.run(80_000)
+      t.ok(asked > 1 && asked < 10, `${refused}: asked ${asked} times in 90 s`)
+      const { images, named } = fleet.network.streamsAt(BROKER).beside('default')
+      t.ok(images.size <= named.size, `${refused}: ${images.size} objects of ${named.size} entries`)
+      await fleet.stop()
+    }
+  },
+)

@@ -18,7 +18,7 @@
  */
 
 import type { KeySnapshot } from '@homing/actors/listener'
-import type { StreamFill, StreamStore } from '@homing/transport'
+import type { SnapshotLock, StreamFill, StreamStore } from '@homing/transport'
 
 export interface SnapshotSource {
   /** Under which its publisher publishes. */
@@ -29,13 +29,15 @@ export interface SnapshotSource {
 
 export interface SnapshotPass {
   /**
-   * `below`: the stream is not as full that one is due. `locked`: another router is at it. `lost`: the
-   * lock ended.
+   * `below`: the stream is not as full that one is due. `locked`: another router is at it. `lost`: the lock
+   * ended. `failed`: of a key, or of what is left over.
    */
-  readonly outcome: 'below' | 'locked' | 'done' | 'lost'
+  readonly outcome: 'below' | 'locked' | 'done' | 'lost' | 'failed'
   readonly taken: number
   /** Keys of which none could be taken now. */
   readonly skipped: number
+  /** Keys of which one could not be stored, or what it stands for not be purged. */
+  readonly failed: number
   readonly purgedMessages: number
   /** How long the stream keeps a message; undefined: it has no such limit. */
   readonly ageMsMax: number | undefined
@@ -43,20 +45,31 @@ export interface SnapshotPass {
 
 /** Counters over all passes. */
 export interface SnapshotCounts {
-  readonly passes: Readonly<Record<SnapshotPass['outcome'] | 'failed', number>>
+  readonly passes: Readonly<Record<SnapshotPass['outcome'], number>>
   readonly taken: number
   readonly skipped: number
+  readonly failed: number
   readonly purgedMessages: number
   readonly begunAgain: number
 }
 
-const NOTHING = { taken: 0, skipped: 0, purgedMessages: 0 }
+export interface PassOptions {
+  readonly thresholdMessages: number
+  readonly sources: readonly SnapshotSource[]
+  /** Something could not be done; the rest is. */
+  warn(error: unknown, text: string): void
+}
 
-/** Rejects with StreamError; what was done until then stays. */
+/** Then it is the broker, and not the key. */
+const FAILED_IN_ROW_MAX = 3
+const NOTHING = { taken: 0, skipped: 0, failed: 0, purgedMessages: 0 }
+
+type PassStore = Omit<StreamStore, 'close' | 'read'>
+
+/** Rejects with StreamError if the stream cannot be looked at or locked. */
 export async function snapshotPass(
-  store: Omit<StreamStore, 'close' | 'read'>,
-  thresholdMessages: number,
-  sources: readonly SnapshotSource[],
+  store: PassStore,
+  { thresholdMessages, sources, warn }: PassOptions,
 ): Promise<SnapshotPass> {
   const fill = await store.fill()
   const { ageMsMax } = fill
@@ -65,26 +78,51 @@ export async function snapshotPass(
   if (!isFull && fill.ageMs <= half(ageMsMax)) return { outcome: 'below', ...sum }
   const lock = await store.lock()
   if (lock === undefined) return { outcome: 'locked', ...sum }
+  let outcome: 'done' | 'lost' | 'failed' = 'done'
   try {
-    for (const { subject, take } of sources) {
-      const { revision, ageMs } = await store.named(subject)
-      if (!isFull && revision > 0 && ageMs < half(half(ageMsMax))) continue
-      const snapshot = await take()
-      if (!(await lock.renew())) return { outcome: 'lost', ...sum }
-      const replaced = snapshot && (await store.replace(subject, snapshot, revision))
-      if (replaced === 'late') return { outcome: 'lost', ...sum }
-      if (snapshot === undefined || replaced === 'older') {
-        sum.skipped++
-        continue
+    let failedInRow = 0
+    for (const source of sources) {
+      try {
+        const one = await passOne(store, lock, source, isFull ? undefined : half(half(ageMsMax)))
+        if (one === 'lost') return { outcome: 'lost', ...sum }
+        sum.taken += one.taken
+        sum.skipped += one.skipped
+        sum.purgedMessages += one.purgedMessages
+        failedInRow = 0
+      } catch (error) {
+        outcome = 'failed'
+        sum.failed++
+        warn(error, 'a worker key has no new snapshot beside the stream')
+        if (++failedInRow === FAILED_IN_ROW_MAX) break
       }
-      sum.taken++
-      sum.purgedMessages += await store.purge(subject, snapshot)
     }
-    await store.tidy()
-    return { outcome: 'done', ...sum }
+    try {
+      await store.tidy()
+    } catch (error) {
+      outcome = 'failed'
+      warn(error, 'what is left over beside the stream stays')
+    }
+    return { outcome, ...sum }
   } finally {
     await lock.release()
   }
+}
+
+/** `freshMs`: a snapshot that is younger will do; undefined: none will. */
+async function passOne(
+  store: PassStore,
+  lock: SnapshotLock,
+  { subject, take }: SnapshotSource,
+  freshMs: number | undefined,
+): Promise<{ taken: number; skipped: number; purgedMessages: number } | 'lost'> {
+  const { revision, ageMs } = await store.named(subject)
+  if (freshMs !== undefined && revision > 0 && ageMs < freshMs) return NOTHING
+  const snapshot = await take()
+  if (!(await lock.renew())) return 'lost'
+  const replaced = snapshot && (await store.replace(subject, snapshot, revision))
+  if (replaced === 'late') return 'lost'
+  if (snapshot === undefined || replaced === 'older') return { ...NOTHING, skipped: 1 }
+  return { ...NOTHING, taken: 1, purgedMessages: await store.purge(subject, snapshot) }
 }
 
 function isHalfFull({ messages, messagesMax, bytes, bytesMax }: StreamFill): boolean {

@@ -9,8 +9,9 @@
  *                   that. The stream no longer has what the snapshot stands for
  *
  * Looks    at keys that are only partly known do not wait for a pass, which may take a minute for each key.
- * Bounds   one pass at a time; behind one that ran, PAUSE_MS. A listener begins again BEGINS_MAX times for
- *          one snapshot.
+ * Bounds   one pass at a time; behind one that ran, PAUSE_MS, and twice as long each time that it was in
+ *          vain, up to VAIN_DOUBLINGS_MAX times. If it could not begin, TICK_MS, and twice as long each time,
+ *          up to PAUSE_MS. A listener begins again BEGINS_MAX times for one snapshot.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -48,6 +49,7 @@ const TICK_MS = 1000
 const PAUSE_MS = 30_000
 /** Passes in the time that the stream keeps a message. */
 const PAUSES_MIN = 16
+const VAIN_DOUBLINGS_MAX = 5
 const PARTIAL_LOOK_TICKS = 5
 const BEGINS_MAX = 3
 /** Of an indexer that replays much. */
@@ -59,9 +61,12 @@ export class StreamSnapshots {
   readonly #passes = { below: 0, locked: 0, done: 0, lost: 0, failed: 0 }
   /** By key: for which snapshot its listener began again, and how often. */
   readonly #begun = new Map<string, { readonly revision: number; readonly times: number }>()
-  #sum = { taken: 0, skipped: 0, purgedMessages: 0, begunAgain: 0 }
+  #sum = { taken: 0, skipped: 0, failed: 0, purgedMessages: 0, begunAgain: 0 }
   #ticks = 0
   #passDueMs = Number.NEGATIVE_INFINITY
+  /** Passes in a row that have stored and purged nothing, and those that could not begin. */
+  #vain = 0
+  #notBegun = 0
   #isPassing = false
   #isClosed = false
   #warned: string | undefined
@@ -117,9 +122,10 @@ export class StreamSnapshots {
     this.#isPassing = true
     try {
       await this.#pass()
-      this.#warned = undefined
+      this.#notBegun = 0
     } catch (error) {
       this.#passes.failed++
+      this.#pause(Math.min(PAUSE_MS, TICK_MS * 2 ** ++this.#notBegun))
       this.#failed(error, 'no snapshots can be taken of the stream')
     }
     this.#isPassing = false
@@ -127,15 +133,27 @@ export class StreamSnapshots {
 
   async #pass(): Promise<void> {
     const { context, thresholdMessages } = this.#options
-    const pass = await snapshotPass(this.#store, thresholdMessages, this.#sources())
-    const { outcome, taken, skipped, purgedMessages, ageMsMax = Number.POSITIVE_INFINITY } = pass
+    const pass = await snapshotPass(this.#store, {
+      thresholdMessages,
+      sources: this.#sources(),
+      warn: (error, text) => this.#failed(error, text),
+    })
+    const { outcome, taken, skipped, failed, purgedMessages, ageMsMax = Number.POSITIVE_INFINITY } = pass
     this.#passes[outcome]++
     this.#sum.taken += taken
     this.#sum.skipped += skipped
+    this.#sum.failed += failed
     this.#sum.purgedMessages += purgedMessages
-    if (outcome !== 'done' && outcome !== 'lost') return
-    this.#passDueMs = context.clock.nowMs() + Math.min(PAUSE_MS, ageMsMax / PAUSES_MIN)
+    if (outcome !== 'failed') this.#warned = undefined
+    if (outcome === 'below') this.#vain = 0
+    if (outcome === 'below' || outcome === 'locked') return
+    this.#vain = taken + purgedMessages > 0 ? 0 : Math.min(this.#vain + 1, VAIN_DOUBLINGS_MAX)
+    this.#pause(Math.min(PAUSE_MS * 2 ** this.#vain, ageMsMax / PAUSES_MIN))
     context.log.info({ ...pass }, 'snapshots beside the stream')
+  }
+
+  #pause(pauseMs: number): void {
+    this.#passDueMs = this.#options.context.clock.nowMs() + pauseMs
   }
 
   #sources() {

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import type { StreamFill } from '@homing/transport'
 import fc from 'fast-check'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { type SnapshotSource, snapshotPass } from '../src/snapshot-pass.ts'
 
 /** Of one publisher: batches 0 … published − 1 of one life. */
@@ -143,10 +143,15 @@ t.test('wherever a router ends, snapshot and stream meet', async t => {
       for (let i = 0; i < 20; i++) await Promise.resolve()
     }
     const begin = (who: number): void => {
+      let isOver = false
       const step = (): Promise<void> => {
+        if (isOver) return Promise.reject(new Crash())
         const turn = Promise.withResolvers<void>()
         waiting.set(who, turn)
-        return turn.promise
+        return turn.promise.catch((error: unknown) => {
+          isOver = true
+          throw error
+        })
       }
       const sources: SnapshotSource[] = names.map(subject => ({
         subject,
@@ -157,7 +162,10 @@ t.test('wherever a router ends, snapshot and stream meet', async t => {
           return applied === 0 ? undefined : { bytes: new Uint8Array(0), life: '', keepFrom }
         },
       }))
-      const pass = snapshotPass(broker.store(step), 10, sources).then(
+      const warn = (error: unknown): void => {
+        if (!(error instanceof Crash)) throw error
+      }
+      const pass = snapshotPass(broker.store(step), { thresholdMessages: 10, sources, warn }).then(
         () => {},
         (error: unknown) => {
           if (!(error instanceof Crash)) throw error
@@ -225,6 +233,10 @@ function calmStore(fill: Partial<StreamFill>, snapshotAgeMs?: number) {
   return { store, seen }
 }
 
+function calm(t: Test) {
+  return { thresholdMessages: 10, warn: (error: unknown) => t.fail(String(error)) }
+}
+
 function sourceOf(subject: string): SnapshotSource {
   return { subject, take: async () => ({ bytes: new Uint8Array(0), life: '', keepFrom: 1 }) }
 }
@@ -232,7 +244,7 @@ function sourceOf(subject: string): SnapshotSource {
 t.test('a pass is due past the threshold, and at half of each limit of the stream', async t => {
   const outcome = async (fill: Partial<StreamFill>, snapshotAgeMs?: number) => {
     const { store } = calmStore(fill, snapshotAgeMs)
-    const { outcome, taken } = await snapshotPass(store, 10, [sourceOf('one')])
+    const { outcome, taken } = await snapshotPass(store, { ...calm(t), sources: [sourceOf('one')] })
     return `${outcome} ${taken}`
   }
   t.equal(await outcome({ messages: 10 }), 'below 0')
@@ -246,4 +258,40 @@ t.test('a pass is due past the threshold, and at half of each limit of the strea
   t.equal(await outcome({ messages: 1, ageMs: 501, ageMsMax: 1000 }, 249), 'done 0', 'it has a fresh one')
   t.equal(await outcome({ messages: 1, ageMs: 501, ageMsMax: 1000 }, 250), 'done 1')
   t.equal(await outcome({ messages: 11, ageMs: 501, ageMsMax: 1000 }, 249), 'done 1', 'full all the same')
+})
+
+t.test('a key that cannot be stored holds up no other, and what is left over is tidied', async t => {
+  const { store, seen } = calmStore({ messages: 11 })
+  const warned: string[] = []
+  const options = {
+    ...calm(t),
+    sources: ['one', 'two', 'three'].map(sourceOf),
+    warn: (error: unknown) => void warned.push((error as Error).message),
+  }
+  const replace: typeof store.replace = async (subject, ...rest) => {
+    if (subject === 'one') throw new Error('no room')
+    return await store.replace(subject, ...rest)
+  }
+  const pass = await snapshotPass({ ...store, replace }, options)
+  t.match(pass, { outcome: 'failed', taken: 2, failed: 1 })
+  t.strictSame(seen, ['replaced two', 'replaced three', 'tidied'])
+  t.strictSame(warned, ['no room'])
+  const tidy = async () => {
+    throw new Error('no answer')
+  }
+  t.match(await snapshotPass({ ...store, tidy }, options), { outcome: 'failed', taken: 3, failed: 0 })
+})
+
+t.test('a broker at which all keys fail is left alone', async t => {
+  const { store, seen } = calmStore({ messages: 11 })
+  const asked: string[] = []
+  const named = async (subject: string) => {
+    asked.push(subject)
+    throw new Error('no answer')
+  }
+  const sources = ['one', 'two', 'three', 'four', 'five'].map(sourceOf)
+  const pass = await snapshotPass({ ...store, named }, { ...calm(t), sources, warn() {} })
+  t.match(pass, { outcome: 'failed', failed: 3 })
+  t.strictSame(asked, ['one', 'two', 'three'])
+  t.strictSame(seen, ['tidied'])
 })

@@ -111,6 +111,24 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.strictSame(await store.read(SUBJECT), large.bytes)
   })
 
+  t.test(
+    'an entry that another program has written is a stated error, until a snapshot replaces it',
+    async t => {
+      const { store, views } = await world(t)
+      const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 7 }
+      await store.replace(SUBJECT, snapshot, 0)
+      const entries = await views.kv(`${NAME}-snapshots`)
+      for (const other of ['no JSON', 'null', '{"object":1}']) {
+        for await (const key of await entries.keys()) await entries.put(key, other)
+        await t.rejects(store.read(SUBJECT), { code: 'HOMING_TRANSPORT_STREAM' })
+        await store.tidy()
+        const { revision } = await store.named(SUBJECT)
+        t.equal(await store.replace(SUBJECT, snapshot, revision), 'replaced')
+        t.equal(text(await store.read(SUBJECT)), 'x')
+      }
+    },
+  )
+
   t.test('one at a time has the lock, and one that lost it hears so', async t => {
     const { store, manager } = await world(t)
     const lock = await store.lock()

@@ -110,15 +110,20 @@ export class MemorySnapshots implements BrokerSnapshots {
       this.#beside.images.set(name, bytes.slice())
       return name
     })
-    const isSwitched = await this.#step('switch', () => {
+    const drop = (name: string) => this.#step('drop', () => this.#beside.images.delete(name))
+    const switching = this.#step('switch', () => {
       const beside = this.#beside
       if ((beside.named.get(subject)?.revision ?? 0) !== revision) return false
       const next = ++beside.revision
       beside.named.set(subject, { object, life, keepFrom, revision: next, atMs: this.#link.clock.nowMs() })
       return true
     })
+    const isSwitched = await switching.catch(async (error: unknown) => {
+      await drop(object).catch(() => {})
+      throw error
+    })
     const dropped = isSwitched ? before?.object : object
-    if (dropped !== undefined) await this.#step('drop', () => this.#beside.images.delete(dropped))
+    if (dropped !== undefined) await drop(dropped)
     return isSwitched ? 'replaced' : 'late'
   }
 

@@ -122,7 +122,7 @@ export class SystemSnapshots implements BrokerSnapshots {
       const { snapshots } = await this.#opened()
       const entry = await liveEntry(snapshots, keyOf(subject))
       if (entry === undefined) return NO_SNAPSHOT
-      const { life, keepFrom } = entry.json<Named>()
+      const { life, keepFrom } = tryNamed(entry) ?? NO_SNAPSHOT
       const ageMs = Math.max(0, (await this.#brokerMs()) - entry.created.getTime())
       return { revision: entry.revision, life, keepFrom, ageMs }
     }
@@ -135,7 +135,9 @@ export class SystemSnapshots implements BrokerSnapshots {
       for (let attempt = 1; ; attempt++) {
         const entry = await liveEntry(snapshots, keyOf(subject))
         if (entry === undefined) return undefined
-        const bytes = await images.getBlob(entry.json<Named>().object)
+        const named = tryNamed(entry)
+        if (named === undefined) throw new Error(`entry ${entry.key} of its bucket is none of a snapshot`)
+        const bytes = await images.getBlob(named.object)
         if (bytes !== null) return bytes
         // It was replaced meanwhile.
         if (attempt === READ_ATTEMPTS_MAX) throw new Error('its object is missing')
@@ -154,7 +156,7 @@ export class SystemSnapshots implements BrokerSnapshots {
       const key = keyOf(subject)
       const before = await liveEntry(snapshots, key)
       if ((before?.revision ?? 0) !== revision) return 'late'
-      const named = before?.json<Named>()
+      const named = before && tryNamed(before)
       if (named?.life === life && named.keepFrom > keepFrom) return 'older'
       const object = `${key}.${this.#options.newName()}`
       await images.putBlob({ name: object, description: subject }, bytes)
@@ -163,8 +165,9 @@ export class SystemSnapshots implements BrokerSnapshots {
         if (revision === 0) await snapshots.create(key, text)
         else await snapshots.update(key, text, revision)
       } catch (error) {
+        // Nothing names it: a later one would find it only when it is old.
+        await images.delete(object).catch(() => {})
         if (!isWrongLast(error)) throw error
-        await images.delete(object)
         return 'late'
       }
       if (named !== undefined) await images.delete(named.object)
@@ -203,13 +206,12 @@ export class SystemSnapshots implements BrokerSnapshots {
       const { images, snapshots } = await this.#opened()
       const objects = await images.list()
       const named = new Set<string>()
-      // When the last snapshot was switched to, mostly a moment ago: not later than now.
-      let nowMs = 0
+      const nowMs = await this.#brokerMs()
       for await (const key of await snapshots.keys()) {
         const entry = await liveEntry(snapshots, key)
         if (entry === undefined) continue
-        named.add(entry.json<Named>().object)
-        nowMs = Math.max(nowMs, entry.created.getTime())
+        const object = tryNamed(entry)?.object
+        if (object !== undefined) named.add(object)
       }
       for (const { name } of objects)
         if (!named.has(name) && (await this.#storedMs(name)) < nowMs - UNNAMED_MS) await images.delete(name)
@@ -283,6 +285,20 @@ export function bucketStreams(namespace: string): readonly string[] {
 async function liveEntry(bucket: nats.KV, key: string): Promise<nats.KvEntry | undefined> {
   const entry = await bucket.get(key)
   return entry === null || entry.operation !== 'PUT' ? undefined : entry
+}
+
+/** Undefined: another program has written it. The next snapshot takes its place. */
+function tryNamed(entry: nats.KvEntry): Named | undefined {
+  let named: Partial<Named> | null
+  try {
+    named = entry.json<Partial<Named> | null>()
+  } catch {
+    return undefined
+  }
+  const { object, life, keepFrom } = named ?? {}
+  if (typeof object !== 'string' || typeof life !== 'string' || !Number.isSafeInteger(keepFrom))
+    return undefined
+  return { object, life, keepFrom: keepFrom! }
 }
 
 /** 0 or less: none. */
