@@ -11,7 +11,7 @@ import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { withinMs } from '../src/nats/stream-errors.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
-import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
+import { NatsServer, NO_NATS_SERVER, TcpProxy } from '../src/testing.ts'
 import { bytes, Inbox, text } from './conformance.ts'
 
 const STREAM: StreamOptions = { namespace: 'fleet', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
@@ -128,6 +128,20 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
       }
     },
   )
+
+  t.test('a broker that takes longer for the whole than for one answer stores it all the same', async t => {
+    const { server } = await world(t)
+    const proxy = await TcpProxy.start(() => server.address)
+    t.teardown(() => proxy.stop())
+    proxy.slow(4000)
+    const store = brokerStreamStore([proxy.address], STREAM, systemClock, systemBrokers(systemClock))
+    t.teardown(() => store.close())
+    const large = Uint8Array.from({ length: 12_000_000 }, (_, i) => i * i)
+    t.equal(await store.replace(SUBJECT, { bytes: large, life: '0'.repeat(16), keepFrom: 0 }, 0), 'replaced')
+    t.ok(Buffer.compare(large, (await store.read(SUBJECT))!) === 0)
+    t.equal(await store.replace('homing.kv.two', { bytes: bytes(''), life: '', keepFrom: 0 }, 0), 'replaced')
+    t.equal((await store.read('homing.kv.two'))?.length, 0, 'one without bytes, too')
+  })
 
   t.test('one at a time has the lock, and one that lost it hears so', async t => {
     const { store, manager } = await world(t)

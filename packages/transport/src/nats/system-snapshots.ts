@@ -12,6 +12,7 @@ import {
   type StoredSnapshot,
   type StreamFill,
 } from '../stream-store.ts'
+import { entrySubject, streamOfBucket, uploadObject } from './object-upload.ts'
 import { Parts } from './payload.ts'
 import { ANSWER_MS_MAX, asStreamError, withinMs } from './stream-errors.ts'
 import { batchesOf, purgeableBefore } from './stream-position.ts'
@@ -159,7 +160,9 @@ export class SystemSnapshots implements BrokerSnapshots {
       const named = before && tryNamed(before)
       if (named?.life === life && named.keepFrom > keepFrom) return 'older'
       const object = `${key}.${this.#options.newName()}`
-      await images.putBlob({ name: object, description: subject }, bytes)
+      const { connection, newName } = this.#options
+      const upload = { connection, bucket: this.#bucket, name: object, description: subject, id: newName() }
+      await uploadObject(upload, bytes)
       const text = JSON.stringify({ object, subject, life, keepFrom })
       try {
         if (revision === 0) await snapshots.create(key, text)
@@ -218,6 +221,11 @@ export class SystemSnapshots implements BrokerSnapshots {
     })
   }
 
+  /** Of the images. */
+  get #bucket(): string {
+    return `${this.#stream}-images`
+  }
+
   /** What the broker's clock says: clocks of routers may differ by days. It tells when it got a message. */
   async #brokerMs(): Promise<number> {
     const nowMs = systemClock.nowMs()
@@ -234,10 +242,10 @@ export class SystemSnapshots implements BrokerSnapshots {
   /** When the broker got an object; infinite: it is gone. */
   async #storedMs(object: string): Promise<number> {
     const { streams } = await this.#manager()
-    const bucket = `${this.#stream}-images`
-    const name = Buffer.from(object).toString('base64').replaceAll('+', '-').replaceAll('/', '_')
+    const bucket = this.#bucket
+    const last = { last_by_subj: entrySubject(bucket, object) }
     try {
-      const { time } = await streams.getMessage(`OBJ_${bucket}`, { last_by_subj: `$O.${bucket}.M.${name}` })
+      const { time } = await streams.getMessage(streamOfBucket(bucket), last)
       return time.getTime()
     } catch (error) {
       if (errorCodeOf(error) === NO_MESSAGE) return Number.POSITIVE_INFINITY
@@ -267,7 +275,7 @@ export class SystemSnapshots implements BrokerSnapshots {
   async #open(): Promise<Buckets> {
     const { views } = this.#options.connection.jetstream({ timeout: ANSWER_MS_MAX })
     const [images, snapshots, locks] = await Promise.all([
-      views.os(`${this.#stream}-images`),
+      views.os(this.#bucket),
       views.kv(`${this.#stream}-snapshots`, { history: 1 }),
       views.kv(`${this.#stream}-locks`, { history: 1, ttl: LOCK_MS }),
     ])
