@@ -5,6 +5,7 @@
 
 import { systemClock } from '@homing/base'
 import { encodeEventFrames } from '@homing/protocol'
+import { connect } from 'nats'
 import t, { type Test } from 'tap'
 import { resetStream, type StreamOptions } from '../src/index.ts'
 import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
@@ -36,8 +37,17 @@ async function published(
   t: Test,
   { server, messages, manager }: Awaited<ReturnType<typeof world>>,
   count: number,
+  {
+    batchBytes = 0,
+    messageBytesMax,
+  }: { readonly batchBytes?: number; readonly messageBytesMax?: number } = {},
 ) {
   const endpoint = server.endpoint(SUBJECT)
+  if (messageBytesMax !== undefined)
+    await manager.streams.add({
+      ...{ name: NAME, subjects: ['homing-kv.fleet.>'], max_msg_size: messageBytesMax },
+      ...{ max_age: STREAM.retentionMs * 1_000_000, max_bytes: STREAM.bytesMax },
+    })
   const heard = new Inbox<{ readonly what: string; readonly number: number }>()
   const lives = new Inbox<string>()
   const publisher = await messages.publish({ endpoint, stream: STREAM })
@@ -58,7 +68,7 @@ async function published(
   const life = await lives.next('the stream')
   const numbers: number[] = []
   for (let i = 0; i < count; i++) {
-    publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
+    publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`.padEnd(batchBytes))))
     // What is published in one turn is one message of the stream.
     numbers.push((await heard.next('a batch')).number)
   }
@@ -237,6 +247,23 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 20)
     t.equal((await state()).first_seq, 51)
     t.equal(await one.store.purge('homing.kv.two', { life, keepFrom: 50 }), 0)
+  })
+
+  t.test('what comes in parts is purged, too, and so is what is before messages of others', async t => {
+    const one = await world(t)
+    const sizes = { batchBytes: 3000, messageBytesMax: 1024 }
+    const { life, numbers, subscription, state } = await published(t, one, 60, sizes)
+    const { last_seq: last } = await state()
+    t.equal(last, 240, 'each batch is four messages')
+    const stranger = await connect({ servers: [one.server.address] })
+    t.teardown(() => stranger.close())
+    for (let i = 0; i < 10; i++) stranger.publish(`homing-kv.fleet.${SUBJECT}`, `not ours ${i}`)
+    await stranger.flush()
+    subscription.done?.(numbers.at(-1)!)
+    const floor = async () => (await one.manager.consumers.list(NAME).next())[0]!.ack_floor.stream_seq
+    while ((await floor()) < last);
+    t.equal(await one.store.purge(SUBJECT, { life: 'f'.repeat(16), keepFrom: 1000 }), 0, 'of another life')
+    t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 40 }), 160)
   })
 
   t.test('a reset deletes snapshots and empties the stream', async t => {

@@ -13,9 +13,8 @@ import {
   type StreamFill,
 } from '../stream-store.ts'
 import { entrySubject, streamOfBucket, uploadObject } from './object-upload.ts'
-import { Parts } from './payload.ts'
 import { ANSWER_MS_MAX, asStreamError, withinMs } from './stream-errors.ts'
-import { batchesOf, purgeableBefore } from './stream-position.ts'
+import { purgeableBefore } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
 
 /** A lock that is not renewed for so long is free. */
@@ -182,9 +181,6 @@ export class SystemSnapshots implements BrokerSnapshots {
     return await this.#run('purge', async () => {
       const [stream, filter] = [this.#stream, streamSubject(this.#options.namespace, subject)]
       const { streams } = this.#options
-      const last = await streams.last(stream, filter)
-      // Behind a newer life, or behind something foreign, the batches of this one cannot be told by halves.
-      if (last === undefined || batchesOf(last.payload, life, new Parts()).length === 0) return 0
       const manager = await this.#manager()
       let before = await purgeableBefore(streams, { stream, subject: filter, life, from })
       if (before === undefined) return 0
