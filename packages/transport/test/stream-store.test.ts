@@ -153,6 +153,11 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.equal((await store.read('homing.kv.two'))?.length, 0, 'one without bytes, too')
   })
 
+  t.test('a stream that no publisher has made yet is empty', async t => {
+    const { store } = await world(t)
+    t.match(await store.fill(), { messages: 0, bytes: 0, ageMs: 0 })
+  })
+
   t.test('one at a time has the lock, and one that lost it hears so', async t => {
     const { store, manager } = await world(t)
     const lock = await store.lock()

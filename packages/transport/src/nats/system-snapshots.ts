@@ -6,6 +6,7 @@ import type * as nats from 'nats'
 import {
   type BrokerSnapshots,
   type NamedSnapshot,
+  NO_FILL,
   NO_SNAPSHOT,
   type Replaced,
   type SnapshotLock,
@@ -28,6 +29,7 @@ const LEAD_MS_MAX = 30_000
 const NANOS = 1_000_000
 const WRONG_LAST_SEQUENCE = 10_071
 const NO_MESSAGE = 10_037
+const STREAM_NOT_FOUND = 10_059
 const READ_ATTEMPTS_MAX = 3
 /** A look at what is there takes no longer, however many questions it has. */
 const LOOK_MS_MAX = 5000
@@ -70,7 +72,12 @@ export class SystemSnapshots implements BrokerSnapshots {
   async fill(): Promise<StreamFill> {
     const look = async (): Promise<StreamFill> => {
       const { streams } = await this.#manager()
-      const { state, config } = await streams.info(this.#stream)
+      const info = await streams.info(this.#stream).catch((error: unknown) => {
+        // Its first publisher makes it.
+        if (errorCodeOf(error) !== STREAM_NOT_FOUND) throw error
+      })
+      if (info === undefined) return NO_FILL
+      const { state, config } = info
       const { messages, bytes, first_ts } = state
       return {
         ...{ messages, messagesMax: limitOf(config.max_msgs) },
