@@ -5,6 +5,7 @@
  * one does so at a time.
  *
  *   lock ─▶ for each key: revision ─▶ dump ─▶ lock renewed ─▶ upload, switch ─▶ purge
+ *           (renewed while it dumps and uploads, too: kept-lock.ts)
  *        └▶ tidy ─▶ unlock
  *
  * Cost     of a stream that is only old, keys are passed over whose snapshot is younger than a quarter of what
@@ -18,7 +19,9 @@
  */
 
 import type { KeySnapshot } from '@homing/actors/listener'
-import type { SnapshotLock, StreamFill, StreamStore } from '@homing/transport'
+import type { Clock } from '@homing/base'
+import type { StreamFill, StreamStore } from '@homing/transport'
+import { KeptLock } from './kept-lock.ts'
 
 export interface SnapshotSource {
   /** Under which its publisher publishes. */
@@ -41,6 +44,8 @@ export interface SnapshotPass {
   readonly purgedMessages: number
   /** How long the stream keeps a message; undefined: it has no such limit. */
   readonly ageMsMax: number | undefined
+  /** The subject of the last key that had its turn; undefined: none had. */
+  readonly last: string | undefined
 }
 
 /** Counters over all passes. */
@@ -55,7 +60,9 @@ export interface SnapshotCounts {
 
 export interface PassOptions {
   readonly thresholdMessages: number
+  /** In the order of their turns. */
   readonly sources: readonly SnapshotSource[]
+  readonly clock: Clock
   /** Something could not be done; the rest is. */
   warn(error: unknown, text: string): void
 }
@@ -64,24 +71,27 @@ export interface PassOptions {
 const FAILED_IN_ROW_MAX = 3
 const NOTHING = { taken: 0, skipped: 0, failed: 0, purgedMessages: 0 }
 
+type Sum = { -readonly [Name in keyof Omit<SnapshotPass, 'outcome'>]: SnapshotPass[Name] }
 type PassStore = Omit<StreamStore, 'close' | 'read'>
 
 /** Rejects with StreamError if the stream cannot be looked at or locked. */
 export async function snapshotPass(
   store: PassStore,
-  { thresholdMessages, sources, warn }: PassOptions,
+  { thresholdMessages, sources, clock, warn }: PassOptions,
 ): Promise<SnapshotPass> {
   const fill = await store.fill()
   const { ageMsMax } = fill
   const isFull = fill.messages > thresholdMessages || isHalfFull(fill)
-  const sum = { ...NOTHING, ageMsMax }
+  const sum: Sum = { ...NOTHING, ageMsMax, last: undefined }
   if (!isFull && fill.ageMs <= half(ageMsMax)) return { outcome: 'below', ...sum }
-  const lock = await store.lock()
-  if (lock === undefined) return { outcome: 'locked', ...sum }
+  const held = await store.lock()
+  if (held === undefined) return { outcome: 'locked', ...sum }
+  const lock = new KeptLock(held, clock)
   let outcome: 'done' | 'lost' | 'failed' = 'done'
   try {
     let failedInRow = 0
     for (const source of sources) {
+      sum.last = source.subject
       try {
         const one = await passOne(store, lock, source, isFull ? undefined : half(half(ageMsMax)))
         if (one === 'lost') return { outcome: 'lost', ...sum }
@@ -108,18 +118,24 @@ export async function snapshotPass(
   }
 }
 
+/** Those behind the key that had the last turn, then the others: a slow key holds up each other one once. */
+export function turnsBehind(sources: readonly SnapshotSource[], last: string | undefined): SnapshotSource[] {
+  const turn = sources.findIndex(({ subject }) => subject === last) + 1
+  return [...sources.slice(turn), ...sources.slice(0, turn)]
+}
+
 /** `freshMs`: a snapshot that is younger will do; undefined: none will. */
 async function passOne(
   store: PassStore,
-  lock: SnapshotLock,
+  lock: KeptLock,
   { subject, take }: SnapshotSource,
   freshMs: number | undefined,
 ): Promise<{ taken: number; skipped: number; purgedMessages: number } | 'lost'> {
   const { revision, ageMs } = await store.named(subject)
   if (freshMs !== undefined && revision > 0 && ageMs < freshMs) return NOTHING
-  const snapshot = await take()
+  const snapshot = await lock.during(take)
   if (!(await lock.renew())) return 'lost'
-  const replaced = snapshot && (await store.replace(subject, snapshot, revision))
+  const replaced = snapshot && (await lock.during(() => store.replace(subject, snapshot, revision)))
   if (replaced === 'late') return 'lost'
   if (snapshot === undefined || replaced === 'older') return { ...NOTHING, skipped: 1 }
   return { ...NOTHING, taken: 1, purgedMessages: await store.purge(subject, snapshot) }

@@ -24,7 +24,7 @@ import {
 } from '@homing/transport'
 import type { KeyListeners } from './key-listeners.ts'
 import type { DirectoryMessage } from './messages.ts'
-import { type SnapshotCounts, snapshotPass } from './snapshot-pass.ts'
+import { type SnapshotCounts, type SnapshotSource, snapshotPass, turnsBehind } from './snapshot-pass.ts'
 import type { Key } from './worker.ts'
 import type { WorkerKeys } from './worker-keys.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -64,6 +64,8 @@ export class StreamSnapshots {
   #sum = { taken: 0, skipped: 0, failed: 0, purgedMessages: 0, begunAgain: 0 }
   #ticks = 0
   #passDueMs = Number.NEGATIVE_INFINITY
+  /** The subject of the last key that had its turn: the next pass begins behind it. */
+  #last: string | undefined
   /** Passes in a row that have stored and purged nothing, and those that could not begin. */
   #vain = 0
   #notBegun = 0
@@ -136,10 +138,12 @@ export class StreamSnapshots {
     const pass = await snapshotPass(this.#store, {
       thresholdMessages,
       sources: this.#sources(),
+      clock: context.clock,
       warn: (error, text) => this.#failed(error, text),
     })
     const { outcome, taken, skipped, failed, purgedMessages, ageMsMax = Number.POSITIVE_INFINITY } = pass
     this.#passes[outcome]++
+    this.#last = pass.last ?? this.#last
     this.#sum.taken += taken
     this.#sum.skipped += skipped
     this.#sum.failed += failed
@@ -156,8 +160,8 @@ export class StreamSnapshots {
     this.#passDueMs = this.#options.context.clock.nowMs() + pauseMs
   }
 
-  #sources() {
-    return [...this.#options.keys.all()].flatMap(key => {
+  #sources(): SnapshotSource[] {
+    const sources = [...this.#options.keys.all()].flatMap(key => {
       const subject = this.#subjectOf(key)
       const { listener, phase } = key
       if (subject === undefined || listener === undefined || phase !== 'running') return []
@@ -168,6 +172,7 @@ export class StreamSnapshots {
         },
       ]
     })
+    return turnsBehind(sources, this.#last)
   }
 
   /** The listeners of keys that are only partly known, and whose snapshot says more. */

@@ -4,10 +4,11 @@
  */
 
 import assert from 'node:assert/strict'
+import { SimulatedClock } from '@homing/base'
 import type { StreamFill } from '@homing/transport'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
-import { type SnapshotSource, snapshotPass } from '../src/snapshot-pass.ts'
+import { type SnapshotSource, snapshotPass, turnsBehind } from '../src/snapshot-pass.ts'
 
 /** Of one publisher: batches 0 … published − 1 of one life. */
 class ModelSubject {
@@ -165,7 +166,12 @@ t.test('wherever a router ends, snapshot and stream meet', async t => {
       const warn = (error: unknown): void => {
         if (!(error instanceof Crash)) throw error
       }
-      const pass = snapshotPass(broker.store(step), { thresholdMessages: 10, sources, warn }).then(
+      const pass = snapshotPass(broker.store(step), {
+        thresholdMessages: 10,
+        sources,
+        clock: new SimulatedClock(),
+        warn,
+      }).then(
         () => {},
         (error: unknown) => {
           if (!(error instanceof Crash)) throw error
@@ -234,7 +240,8 @@ function calmStore(fill: Partial<StreamFill>, snapshotAgeMs?: number) {
 }
 
 function calm(t: Test) {
-  return { thresholdMessages: 10, warn: (error: unknown) => t.fail(String(error)) }
+  const clock = new SimulatedClock()
+  return { thresholdMessages: 10, clock, warn: (error: unknown) => t.fail(String(error)) }
 }
 
 function sourceOf(subject: string): SnapshotSource {
@@ -294,4 +301,62 @@ t.test('a broker at which all keys fail is left alone', async t => {
   t.match(pass, { outcome: 'failed', failed: 3 })
   t.strictSame(asked, ['one', 'two', 'three'])
   t.strictSame(seen, ['tidied'])
+})
+
+t.test('a lock is renewed while a key is dumped and uploaded, however long that takes', async t => {
+  const { store, seen } = calmStore({ messages: 11 })
+  const options = calm(t)
+  const { clock } = options
+  let endMs = Number.POSITIVE_INFINITY
+  const lock: typeof store.lock = async () => {
+    endMs = clock.nowMs() + 30_000
+    return {
+      async renew() {
+        if (clock.nowMs() >= endMs) return false
+        endMs = clock.nowMs() + 30_000
+        return true
+      },
+      release: async () => {},
+    }
+  }
+  /** A minute passes, in steps in which answers can come. */
+  const minute = async (): Promise<void> => {
+    for (let second = 0; second < 60; second++) {
+      clock.advance(1000)
+      for (let i = 0; i < 10; i++) await Promise.resolve()
+    }
+  }
+  const slow = (subject: string): SnapshotSource => {
+    const { take } = sourceOf(subject)
+    return { subject, take: () => minute().then(take) }
+  }
+  const replace: typeof store.replace = (...given) => minute().then(() => store.replace(...given))
+  const pass = await snapshotPass(
+    { ...store, lock, replace },
+    { ...options, sources: ['one', 'two'].map(slow) },
+  )
+  t.match(pass, { outcome: 'done', taken: 2, last: 'two' })
+  t.strictSame(seen, ['replaced one', 'replaced two', 'tidied'])
+  t.equal(clock.pendingCount, 0, 'and no longer')
+})
+
+t.test(
+  'a lock that is lost while a key is dumped is not renewed, and the pass says where it ended',
+  async t => {
+    const { store, seen } = calmStore({ messages: 11 })
+    const lost = { renew: async () => false, release: async () => {} }
+    const sources = ['one', 'two'].map(sourceOf)
+    const pass = await snapshotPass({ ...store, lock: async () => lost }, { ...calm(t), sources })
+    t.match(pass, { outcome: 'lost', taken: 0, last: 'one' })
+    t.strictSame(seen, [])
+  },
+)
+
+t.test('a pass begins behind the key with which the one before ended', async t => {
+  const order = (last: string | undefined) =>
+    turnsBehind(['one', 'two', 'three'].map(sourceOf), last).map(({ subject }) => subject)
+  t.strictSame(order(undefined), ['one', 'two', 'three'])
+  t.strictSame(order('one'), ['two', 'three', 'one'])
+  t.strictSame(order('three'), ['one', 'two', 'three'])
+  t.strictSame(order('gone'), ['one', 'two', 'three'])
 })
