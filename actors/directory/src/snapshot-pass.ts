@@ -114,7 +114,8 @@ export async function snapshotPass(
     }
     return { outcome, ...sum }
   } finally {
-    await lock.release()
+    // It ends by itself.
+    await lock.release().catch((error: unknown) => warn(error, 'the lock for snapshots is not given back'))
   }
 }
 

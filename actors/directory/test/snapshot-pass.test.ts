@@ -360,3 +360,23 @@ t.test('a pass begins behind the key with which the one before ended', async t =
   t.strictSame(order('three'), ['one', 'two', 'three'])
   t.strictSame(order('gone'), ['one', 'two', 'three'])
 })
+
+t.test('a lock that cannot be given back is no failure of the pass', async t => {
+  const { store } = calmStore({ messages: 11 })
+  const warned: string[] = []
+  const held = {
+    renew: async () => true,
+    async release() {
+      throw new Error('no answer')
+    },
+  }
+  const pass = await snapshotPass(
+    { ...store, lock: async () => held },
+    {
+      ...{ ...calm(t), sources: [sourceOf('one')] },
+      warn: (error, text) => void warned.push(`${text}: ${(error as Error).message}`),
+    },
+  )
+  t.match(pass, { outcome: 'done', taken: 1 })
+  t.strictSame(warned, ['the lock for snapshots is not given back: no answer'])
+})
