@@ -62,6 +62,8 @@ export interface PassOptions {
   readonly thresholdMessages: number
   /** In the order of their turns. */
   readonly sources: readonly SnapshotSource[]
+  /** Subjects of all keys of this router. */
+  readonly known: ReadonlySet<string>
   readonly clock: Clock
   /** Something could not be done; the rest is. */
   warn(error: unknown, text: string): void
@@ -77,7 +79,7 @@ type PassStore = Omit<StreamStore, 'close' | 'read'>
 /** Rejects with StreamError if the stream cannot be looked at or locked. */
 export async function snapshotPass(
   store: PassStore,
-  { thresholdMessages, sources, clock, warn }: PassOptions,
+  { thresholdMessages, sources, known, clock, warn }: PassOptions,
 ): Promise<SnapshotPass> {
   const fill = await store.fill()
   const { ageMsMax } = fill
@@ -107,7 +109,7 @@ export async function snapshotPass(
       }
     }
     try {
-      await store.tidy()
+      await store.tidy(known)
     } catch (error) {
       outcome = 'failed'
       warn(error, 'what is left over beside the stream stays')

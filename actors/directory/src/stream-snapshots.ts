@@ -138,6 +138,7 @@ export class StreamSnapshots {
     const pass = await snapshotPass(this.#store, {
       thresholdMessages,
       sources: this.#sources(),
+      known: new Set([...this.#options.keys.all()].flatMap(key => this.#subjectOf(key) ?? [])),
       clock: context.clock,
       warn: (error, text) => this.#failed(error, text),
     })

@@ -169,6 +169,7 @@ t.test('wherever a router ends, snapshot and stream meet', async t => {
       const pass = snapshotPass(broker.store(step), {
         thresholdMessages: 10,
         sources,
+        known: new Set<string>(),
         clock: new SimulatedClock(),
         warn,
       }).then(
@@ -241,7 +242,12 @@ function calmStore(fill: Partial<StreamFill>, snapshotAgeMs?: number) {
 
 function calm(t: Test) {
   const clock = new SimulatedClock()
-  return { thresholdMessages: 10, clock, warn: (error: unknown) => t.fail(String(error)) }
+  return {
+    thresholdMessages: 10,
+    known: new Set<string>(),
+    clock,
+    warn: (error: unknown) => t.fail(String(error)),
+  }
 }
 
 function sourceOf(subject: string): SnapshotSource {

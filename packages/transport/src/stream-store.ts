@@ -72,8 +72,12 @@ export interface StreamStore {
   replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced>
   /** Purges what is before `keepFrom` and was dealt with by all consumers; answers how many messages. */
   purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number>
-  /** Deletes objects that are no snapshot any more. */
-  tidy(): Promise<void>
+  /**
+   * Deletes what is left over: snapshots of subjects that are not `known`, have no message in the stream and
+   * are older than it keeps one; objects that are no snapshot any more; and what an upload has left that ended
+   * under way.
+   */
+  tidy(known: ReadonlySet<string>): Promise<void>
 }
 
 /** The same, of one connection; for the namespace of a stream. */

@@ -12,6 +12,8 @@ import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { withinMs } from '../src/nats/stream-errors.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
+import { SystemSnapshots } from '../src/nats/system-snapshots.ts'
+import { SystemStreams } from '../src/nats/system-streams.ts'
 import { NatsServer, NO_NATS_SERVER, TcpProxy } from '../src/testing.ts'
 import { bytes, Inbox, text } from './conformance.ts'
 
@@ -117,7 +119,7 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.equal(await store.read('homing.kv.two'), undefined)
     const { state } = await manager.streams.info(`OBJ_${NAME}-images`)
     t.ok(state.bytes < 3_200_000, 'what is no snapshot any more is gone')
-    await store.tidy()
+    await store.tidy(new Set())
     t.strictSame(await store.read(SUBJECT), large.bytes)
   })
 
@@ -131,7 +133,7 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
       for (const other of ['no JSON', 'null', '{"object":1}']) {
         for await (const key of await entries.keys()) await entries.put(key, other)
         await t.rejects(store.read(SUBJECT), { code: 'HOMING_TRANSPORT_STREAM' })
-        await store.tidy()
+        await store.tidy(new Set())
         const { revision } = await store.named(SUBJECT)
         t.equal(await store.replace(SUBJECT, snapshot, revision), 'replaced')
         t.equal(text(await store.read(SUBJECT)), 'x')
@@ -151,6 +153,37 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.ok(Buffer.compare(large, (await store.read(SUBJECT))!) === 0)
     t.equal(await store.replace('homing.kv.two', { bytes: bytes(''), life: '', keepFrom: 0 }, 0), 'replaced')
     t.equal((await store.read('homing.kv.two'))?.length, 0, 'one without bytes, too')
+  })
+
+  t.test('of a worker that left, and of an upload that ended under way, nothing stays', async t => {
+    const { server, manager } = await world(t)
+    const connection = await connect({ servers: [server.address] })
+    t.teardown(() => connection.close())
+    let names = 0
+    const store = new SystemSnapshots({
+      ...{ connection, streams: new SystemStreams(connection), namespace: STREAM.namespace },
+      ...{ newName: () => `name${names++}`, unnamedMs: 300 },
+    })
+    // A second is the shortest that a broker keeps a message.
+    const second = { max_age: 1000 * 1_000_000, duplicate_window: 1000 * 1_000_000 }
+    await manager.streams.add({ name: NAME, subjects: ['homing-kv.fleet.>'], ...second })
+    const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 0 }
+    for (const subject of ['homing.kv.left', 'homing.kv.known', 'homing.kv.tells'])
+      t.equal(await store.replace(subject, snapshot, 0), 'replaced')
+    const { revision } = await store.named('homing.kv.known')
+    t.equal(await store.replace('homing.kv.known', snapshot, revision), 'replaced')
+    connection.publish(`$O.${NAME}-images.C.under-way`, 'a chunk')
+    const subjects = async (stream: string): Promise<number> => {
+      const { state } = await manager.streams.info(stream, { subjects_filter: '>' })
+      return Object.keys(state.subjects ?? {}).length
+    }
+    do {
+      await connection.jetstream().publish('homing-kv.fleet.homing.kv.tells', 'something')
+      await store.tidy(new Set(['homing.kv.known']))
+    } while ((await subjects(`KV_${NAME}-snapshots`)) > 2 || (await subjects(`OBJ_${NAME}-images`)) > 4)
+    t.equal(await store.read('homing.kv.left'), undefined)
+    t.equal(text(await store.read('homing.kv.known')), 'x')
+    t.equal(text(await store.read('homing.kv.tells')), 'x')
   })
 
   t.test('a stream that no publisher has made yet is empty', async t => {
@@ -207,7 +240,7 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     } finally {
       globalThis.Date = SystemDate
     }
-    await store.tidy()
+    await store.tidy(new Set())
     t.equal(text((await images.getBlob('under-way')) ?? undefined), 'of another router')
     await lock!.release()
   })

@@ -2,7 +2,7 @@
  * Snapshots beside a stream in memory, as JetStream keeps them: see stream-store.ts.
  *
  * Faults   each step is asked about as a message at 'nats://SERVERS/SNAPSHOT_STEPS.STEP', in this order where
- *          a pass takes one: fill lock named renew compare upload switch drop purge tidy unlock; and
+ *          a pass takes one: fill lock named renew compare chunks upload switch drop purge tidy unlock; and
  *          read. After `refuse` and `drop` it is not done; after `drop` no answer comes either.
  */
 
@@ -31,11 +31,15 @@ interface Named extends Omit<StoredSnapshot, 'bytes'> {
 
 /** What a broker keeps beside the stream of one namespace. */
 export class MemoryBeside {
-  readonly images = new Map<string, Uint8Array>()
+  /** Bytes of objects, by id; by the name of an object, the id of its bytes. */
+  readonly chunks = new Map<string, Uint8Array>()
+  readonly images = new Map<string, string>()
   readonly named = new Map<string, Named>()
   lock: { readonly owner: object; readonly endMs: number } | undefined
   /** Of what was named last. */
   revision = 0
+  /** That were ever uploaded. */
+  objects = 0
 }
 
 /** What one session has of its broker. */
@@ -45,6 +49,8 @@ export interface SnapshotLink extends Pick<BrokerStreams, 'next' | 'last'> {
   ask<T>(what: string, work: () => T, step: string): Promise<T>
   /** At the broker: how full a stream is. */
   fill(stream: string): StreamFill
+  /** At the broker: whether a stream has any under a subject. */
+  hasMessages(subject: string): boolean
   /** At the broker: purges what is before a position and was dealt with by all consumers of the subject. */
   purge(subject: string, position: number): number
   /** At the broker: what is beside the stream of a namespace. */
@@ -96,7 +102,8 @@ export class MemorySnapshots implements BrokerSnapshots {
   read(subject: string): Promise<Uint8Array | undefined> {
     return this.#step('read', () => {
       const named = this.#beside.named.get(subject)
-      return named && this.#beside.images.get(named.object)?.slice()
+      const id = named && this.#beside.images.get(named.object)
+      return id === undefined ? undefined : this.#beside.chunks.get(id)?.slice()
     })
   }
 
@@ -105,12 +112,14 @@ export class MemorySnapshots implements BrokerSnapshots {
     const before = await this.#step('compare', () => this.#beside.named.get(subject))
     if ((before?.revision ?? 0) !== revision) return 'late'
     if (before?.life === life && before.keepFrom > keepFrom) return 'older'
-    const object = await this.#step('upload', () => {
-      const name = `object ${this.#beside.images.size} at ${this.#link.clock.nowMs()}`
-      this.#beside.images.set(name, bytes.slice())
-      return name
-    })
-    const drop = (name: string) => this.#step('drop', () => this.#beside.images.delete(name))
+    const object = `object ${++this.#beside.objects}`
+    await this.#step('chunks', () => this.#beside.chunks.set(object, bytes.slice()))
+    await this.#step('upload', () => this.#beside.images.set(object, object))
+    const drop = (name: string) =>
+      this.#step('drop', () => {
+        this.#beside.chunks.delete(this.#beside.images.get(name) ?? '')
+        this.#beside.images.delete(name)
+      })
     const switching = this.#step('switch', () => {
       const beside = this.#beside
       if ((beside.named.get(subject)?.revision ?? 0) !== revision) return false
@@ -134,11 +143,19 @@ export class MemorySnapshots implements BrokerSnapshots {
   }
 
   /** No time passes between upload and switch here, so what is not named by now is left over. */
-  async tidy(): Promise<void> {
+  async tidy(known: ReadonlySet<string>): Promise<void> {
     await this.#step('tidy', () => {
-      const { images, named } = this.#beside
+      const { chunks, images, named } = this.#beside
+      const { ageMsMax = Number.POSITIVE_INFINITY } = this.#link.fill(this.#stream)
+      for (const [subject, { atMs }] of named) {
+        const hasMessages = this.#link.hasMessages(streamSubject(this.#namespace, subject))
+        const isOld = this.#link.clock.nowMs() - atMs > ageMsMax
+        if (isOld && !hasMessages && !known.has(subject)) named.delete(subject)
+      }
       const objects = new Set([...named.values()].map(({ object }) => object))
       for (const name of images.keys()) if (!objects.has(name)) images.delete(name)
+      const ids = new Set(images.values())
+      for (const id of chunks.keys()) if (!ids.has(id)) chunks.delete(id)
     })
   }
 

@@ -243,6 +243,11 @@ export class LinkStreams implements BrokerStreams, SnapshotLink {
     return { messages: messages.length, messagesMax: undefined, bytes, bytesMax, ageMs, ageMsMax }
   }
 
+  hasMessages(subject: string): boolean {
+    const stream = this.#streams.get(streamOf(subject))
+    return stream?.messages.some(one => one.subject === subject) === true
+  }
+
   purge(subject: string, position: number): number {
     const stream = this.#existing(streamOf(subject))
     let before = position

@@ -95,8 +95,8 @@ class BrokerStreamStore implements StreamStore {
     return await (await this.#at()).purge(subject, snapshot)
   }
 
-  async tidy(): Promise<void> {
-    await (await this.#at()).tidy()
+  async tidy(known: ReadonlySet<string>): Promise<void> {
+    await (await this.#at()).tidy(known)
   }
 
   /** Resolves when there is a connection, or after STORE_CONNECT_MS_MAX. */

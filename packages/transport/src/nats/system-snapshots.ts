@@ -13,7 +13,7 @@ import {
   type StoredSnapshot,
   type StreamFill,
 } from '../stream-store.ts'
-import { entrySubject, streamOfBucket, uploadObject } from './object-upload.ts'
+import { chunkSubject, entrySubject, streamOfBucket, uploadObject } from './object-upload.ts'
 import { ANSWER_MS_MAX, asStreamError, withinMs } from './stream-errors.ts'
 import { purgeableBefore } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
@@ -39,6 +39,8 @@ const SNAPSHOT_READ_MS_MAX = 15_000
 /** An entry of the bucket of snapshots. */
 interface Named {
   readonly object: string
+  /** Of the endpoint of its publisher. */
+  readonly subject: string
   readonly life: string
   readonly keepFrom: number
 }
@@ -55,6 +57,8 @@ export interface SystemSnapshotsOptions {
   readonly namespace: string
   /** Letters and digits, others each time. */
   readonly newName: () => string
+  /** Default UNNAMED_MS. */
+  readonly unnamedMs?: number
 }
 
 export class SystemSnapshots implements BrokerSnapshots {
@@ -207,21 +211,71 @@ export class SystemSnapshots implements BrokerSnapshots {
   }
 
   /** By the times of the broker: the clocks of those who upload and of those who tidy may differ. */
-  async tidy(): Promise<void> {
+  async tidy(known: ReadonlySet<string>): Promise<void> {
     await this.#run('tidy', async () => {
       const { images, snapshots } = await this.#opened()
-      const objects = await images.list()
-      const named = new Set<string>()
+      const { unnamedMs = UNNAMED_MS } = this.#options
       const nowMs = await this.#brokerMs()
-      for await (const key of await snapshots.keys()) {
-        const entry = await liveEntry(snapshots, key)
+      const { ageMsMax = Number.POSITIVE_INFINITY } = await this.fill()
+      const named = new Set<string>()
+      // Not by the package's list of keys: one that is cut short would make left-overs of what is in use.
+      const prefix = `$KV.${this.#stream}-snapshots.`
+      for (const subject of await this.#subjectsOf(`KV_${this.#stream}-snapshots`)) {
+        const entry = await liveEntry(snapshots, subject.slice(prefix.length))
         if (entry === undefined) continue
-        const object = tryNamed(entry)?.object
-        if (object !== undefined) named.add(object)
+        const { object, subject: source } = tryNamed(entry) ?? {}
+        const isOld = entry.created.getTime() < nowMs - ageMsMax
+        if (isOld && !(await this.#isInUse(source, known))) await this.#forget(entry)
+        else if (object !== undefined) named.add(object)
       }
-      for (const { name } of objects)
-        if (!named.has(name) && (await this.#storedMs(name)) < nowMs - UNNAMED_MS) await images.delete(name)
+      const kept = new Set<string>()
+      for (const name of named) {
+        const info = await images.info(name)
+        if (info === null) continue
+        kept.add(entrySubject(this.#bucket, name)).add(chunkSubject(this.#bucket, info.nuid))
+      }
+      // Entries and chunks of objects, those that are deleted or not whole, too.
+      for (const subject of await this.#subjectsOf(streamOfBucket(this.#bucket)))
+        if (!kept.has(subject) && (await this.#storedMs(subject)) < nowMs - unnamedMs)
+          await this.#purgeImages(subject)
     })
+  }
+
+  async #isInUse(subject: string | undefined, known: ReadonlySet<string>): Promise<boolean> {
+    if (subject === undefined) return false
+    if (known.has(subject)) return true
+    const filter = streamSubject(this.#options.namespace, subject)
+    return (await this.#options.streams.last(this.#stream, filter)) !== undefined
+  }
+
+  /** Without a mark that it was there: subjects of workers that left would pile up. */
+  async #forget({ key, revision }: nats.KvEntry): Promise<void> {
+    const { streams } = await this.#manager()
+    const bucket = `${this.#stream}-snapshots`
+    await streams.purge(`KV_${bucket}`, { filter: `$KV.${bucket}.${key}`, seq: revision + 1 })
+  }
+
+  async #subjectsOf(stream: string): Promise<readonly string[]> {
+    const { streams } = await this.#manager()
+    const { state } = await streams.info(stream, { subjects_filter: '>' })
+    return Object.keys(state.subjects ?? {})
+  }
+
+  /** When the broker got the last message of a subject of the images; infinite: there is none. */
+  async #storedMs(subject: string): Promise<number> {
+    const { streams } = await this.#manager()
+    try {
+      const { time } = await streams.getMessage(streamOfBucket(this.#bucket), { last_by_subj: subject })
+      return time.getTime()
+    } catch (error) {
+      if (errorCodeOf(error) === NO_MESSAGE) return Number.POSITIVE_INFINITY
+      throw error
+    }
+  }
+
+  async #purgeImages(subject: string): Promise<void> {
+    const { streams } = await this.#manager()
+    await streams.purge(streamOfBucket(this.#bucket), { filter: subject })
   }
 
   /** Of the images. */
@@ -240,20 +294,6 @@ export class SystemSnapshots implements BrokerSnapshots {
       this.#lead = { atMs: nowMs, ms: entry.created.getTime() - nowMs }
     }
     return nowMs + this.#lead.ms
-  }
-
-  /** When the broker got an object; infinite: it is gone. */
-  async #storedMs(object: string): Promise<number> {
-    const { streams } = await this.#manager()
-    const bucket = this.#bucket
-    const last = { last_by_subj: entrySubject(bucket, object) }
-    try {
-      const { time } = await streams.getMessage(streamOfBucket(bucket), last)
-      return time.getTime()
-    } catch (error) {
-      if (errorCodeOf(error) === NO_MESSAGE) return Number.POSITIVE_INFINITY
-      throw error
-    }
   }
 
   /** A bucket may have been deleted: after a failure they are opened, and made, anew. */
@@ -306,10 +346,9 @@ function tryNamed(entry: nats.KvEntry): Named | undefined {
   } catch {
     return undefined
   }
-  const { object, life, keepFrom } = named ?? {}
-  if (typeof object !== 'string' || typeof life !== 'string' || !Number.isSafeInteger(keepFrom))
-    return undefined
-  return { object, life, keepFrom: keepFrom! }
+  const { object, subject, life, keepFrom } = named ?? {}
+  if (typeof object !== 'string' || typeof subject !== 'string' || typeof life !== 'string') return undefined
+  return Number.isSafeInteger(keepFrom) ? { object, subject, life, keepFrom: keepFrom! } : undefined
 }
 
 /** 0 or less: none. */
