@@ -14,20 +14,21 @@
  * Invariants
  *   I1  A snapshot is switched to only if none has come since before its dump: a holder whose lock has ended
  *       cannot replace a later one by an earlier one. Nor does a router that lags behind the one before.
- *   I2  Only what a snapshot that is in force has, and all consumers have dealt with, is purged. So whatever
+ *   I2  Only what a snapshot that is in force has, or its publisher gives, and all consumers have dealt with, is
+ *       purged. So whatever
  *       ends where, snapshot and stream meet.
  */
 
-import type { KeySnapshot } from '@homing/actors/listener'
+import type { SnapshotAnswer } from '@homing/actors/listener'
 import type { Clock } from '@homing/base'
-import type { StreamFill, StreamStore } from '@homing/transport'
+import type { NamedSnapshot, StreamFill, StreamStore } from '@homing/transport'
 import { KeptLock } from './kept-lock.ts'
 
 export interface SnapshotSource {
   /** Under which its publisher publishes. */
   readonly subject: string
-  /** Undefined: it is not known whole, or could not be proven later. */
-  take(): Promise<KeySnapshot | undefined>
+  /** Undefined: it is not known whole, or could not be proven later. `stored`: the one that is there. */
+  take(stored: NamedSnapshot): Promise<SnapshotAnswer>
 }
 
 export interface SnapshotPass {
@@ -37,6 +38,8 @@ export interface SnapshotPass {
    */
   readonly outcome: 'below' | 'locked' | 'done' | 'lost' | 'failed'
   readonly taken: number
+  /** Keys whose stored one says as much, or whose publisher gives snapshots itself. */
+  readonly unchanged: number
   /** Keys of which none could be taken now. */
   readonly skipped: number
   /** Keys of which one could not be stored, or what it stands for not be purged. */
@@ -52,6 +55,7 @@ export interface SnapshotPass {
 export interface SnapshotCounts {
   readonly passes: Readonly<Record<SnapshotPass['outcome'], number>>
   readonly taken: number
+  readonly unchanged: number
   readonly skipped: number
   readonly failed: number
   readonly purgedMessages: number
@@ -71,7 +75,7 @@ export interface PassOptions {
 
 /** Then it is the broker, and not the key. */
 const FAILED_IN_ROW_MAX = 3
-const NOTHING = { taken: 0, skipped: 0, failed: 0, purgedMessages: 0 }
+const NOTHING = { taken: 0, unchanged: 0, skipped: 0, failed: 0, purgedMessages: 0 }
 
 type Sum = { -readonly [Name in keyof Omit<SnapshotPass, 'outcome'>]: SnapshotPass[Name] }
 type PassStore = Omit<StreamStore, 'close' | 'read'>
@@ -98,6 +102,7 @@ export async function snapshotPass(
         const one = await passOne(store, lock, source, isFull ? undefined : half(half(ageMsMax)))
         if (one === 'lost') return { outcome: 'lost', ...sum }
         sum.taken += one.taken
+        sum.unchanged += one.unchanged
         sum.skipped += one.skipped
         sum.purgedMessages += one.purgedMessages
         failedInRow = 0
@@ -133,15 +138,21 @@ async function passOne(
   lock: KeptLock,
   { subject, take }: SnapshotSource,
   freshMs: number | undefined,
-): Promise<{ taken: number; skipped: number; purgedMessages: number } | 'lost'> {
-  const { revision, ageMs } = await store.named(subject)
-  if (freshMs !== undefined && revision > 0 && ageMs < freshMs) return NOTHING
-  const snapshot = await lock.during(take)
+): Promise<typeof NOTHING | 'lost'> {
+  const stored = await store.named(subject)
+  if (freshMs !== undefined && stored.revision > 0 && stored.ageMs < freshMs) return NOTHING
+  const answer = await lock.during(() => take(stored))
   if (!(await lock.renew())) return 'lost'
-  const replaced = snapshot && (await lock.during(() => store.replace(subject, snapshot, revision)))
+  if (answer === undefined) return { ...NOTHING, skipped: 1 }
+  // A router that starts asks the publisher.
+  if (answer === 'ofPublisher')
+    return { ...NOTHING, unchanged: 1, purgedMessages: await store.purge(subject) }
+  if (answer === 'unchanged')
+    return { ...NOTHING, unchanged: 1, purgedMessages: await store.purge(subject, stored) }
+  const replaced = await lock.during(() => store.replace(subject, answer, stored.revision))
   if (replaced === 'late') return 'lost'
-  if (snapshot === undefined || replaced === 'older') return { ...NOTHING, skipped: 1 }
-  return { ...NOTHING, taken: 1, purgedMessages: await store.purge(subject, snapshot) }
+  if (replaced === 'older') return { ...NOTHING, skipped: 1 }
+  return { ...NOTHING, taken: 1, purgedMessages: await store.purge(subject, answer) }
 }
 
 function isHalfFull({ messages, messagesMax, bytes, bytesMax }: StreamFill): boolean {

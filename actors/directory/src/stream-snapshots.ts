@@ -17,6 +17,7 @@
 import type { ActorContext } from '@homing/actor'
 import { toErrorRecord } from '@homing/base'
 import {
+  type NamedSnapshot,
   parseBrokerEndpoint,
   type StreamOptions,
   type StreamStore,
@@ -61,7 +62,7 @@ export class StreamSnapshots {
   readonly #passes = { below: 0, locked: 0, done: 0, lost: 0, failed: 0 }
   /** By key: for which snapshot its listener began again, and how often. */
   readonly #begun = new Map<string, { readonly revision: number; readonly times: number }>()
-  #sum = { taken: 0, skipped: 0, failed: 0, purgedMessages: 0, begunAgain: 0 }
+  #sum = { taken: 0, unchanged: 0, skipped: 0, failed: 0, purgedMessages: 0, begunAgain: 0 }
   #ticks = 0
   #passDueMs = Number.NEGATIVE_INFINITY
   /** The subject of the last key that had its turn: the next pass begins behind it. */
@@ -142,10 +143,19 @@ export class StreamSnapshots {
       clock: context.clock,
       warn: (error, text) => this.#failed(error, text),
     })
-    const { outcome, taken, skipped, failed, purgedMessages, ageMsMax = Number.POSITIVE_INFINITY } = pass
+    const {
+      outcome,
+      taken,
+      unchanged,
+      skipped,
+      failed,
+      purgedMessages,
+      ageMsMax = Number.POSITIVE_INFINITY,
+    } = pass
     this.#passes[outcome]++
     this.#last = pass.last ?? this.#last
     this.#sum.taken += taken
+    this.#sum.unchanged += unchanged
     this.#sum.skipped += skipped
     this.#sum.failed += failed
     this.#sum.purgedMessages += purgedMessages
@@ -169,7 +179,10 @@ export class StreamSnapshots {
       return [
         {
           subject,
-          take: () => listener.ask({ type: 'snapshot' }, { timeout: TAKE_MS_MAX }).catch(() => undefined),
+          take: ({ revision, life, keepFrom }: NamedSnapshot) => {
+            const stored = revision > 0 ? { life, keepFrom } : undefined
+            return listener.ask({ type: 'snapshot', stored }, { timeout: TAKE_MS_MAX }).catch(() => undefined)
+          },
         },
       ]
     })

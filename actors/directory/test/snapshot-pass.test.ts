@@ -96,8 +96,9 @@ class ModelBroker {
         this.switches++
         return 'replaced'
       },
-      purge: async (subject, { keepFrom }) => {
+      purge: async (subject, snapshot) => {
         await step()
+        const { keepFrom } = snapshot!
         const model = this.of(subject)
         const floor = Math.min(...this.applied.map(applied => applied.get(subject)!))
         const before = model.first
@@ -234,7 +235,10 @@ function calmStore(fill: Partial<StreamFill>, snapshotAgeMs?: number) {
       seen.push(`replaced ${subject}`)
       return 'replaced'
     },
-    purge: async () => 1,
+    purge: async (subject, snapshot) => {
+      seen.push(`purged ${subject} ${snapshot === undefined ? 'as applied' : `to ${snapshot.keepFrom}`}`)
+      return 1
+    },
     tidy: async () => void seen.push('tidied'),
   }
   return { store, seen }
@@ -287,7 +291,7 @@ t.test('a key that cannot be stored holds up no other, and what is left over is 
   }
   const pass = await snapshotPass({ ...store, replace }, options)
   t.match(pass, { outcome: 'failed', taken: 2, failed: 1 })
-  t.strictSame(seen, ['replaced two', 'replaced three', 'tidied'])
+  t.strictSame(seen, ['replaced two', 'purged two to 1', 'replaced three', 'purged three to 1', 'tidied'])
   t.strictSame(warned, ['no room'])
   const tidy = async () => {
     throw new Error('no answer')
@@ -334,7 +338,7 @@ t.test('a lock is renewed while a key is dumped and uploaded, however long that 
   }
   const slow = (subject: string): SnapshotSource => {
     const { take } = sourceOf(subject)
-    return { subject, take: () => minute().then(take) }
+    return { subject, take: stored => minute().then(() => take(stored)) }
   }
   const replace: typeof store.replace = (...given) => minute().then(() => store.replace(...given))
   const pass = await snapshotPass(
@@ -342,7 +346,7 @@ t.test('a lock is renewed while a key is dumped and uploaded, however long that 
     { ...options, sources: ['one', 'two'].map(slow) },
   )
   t.match(pass, { outcome: 'done', taken: 2, last: 'two' })
-  t.strictSame(seen, ['replaced one', 'replaced two', 'tidied'])
+  t.strictSame(seen, ['replaced one', 'purged one to 1', 'replaced two', 'purged two to 1', 'tidied'])
   t.equal(clock.pendingCount, 0, 'and no longer')
 })
 
@@ -386,3 +390,17 @@ t.test('a lock that cannot be given back is no failure of the pass', async t => 
   t.match(pass, { outcome: 'done', taken: 1 })
   t.strictSame(warned, ['the lock for snapshots is not given back: no answer'])
 })
+
+t.test(
+  'a key that has not changed is purged without an upload, and one of a sidecar as it was applied',
+  async t => {
+    const { store, seen } = calmStore({ messages: 11 }, 0)
+    const sources: SnapshotSource[] = [
+      { subject: 'one', take: async () => 'unchanged' },
+      { subject: 'two', take: async () => 'ofPublisher' },
+    ]
+    const pass = await snapshotPass(store, { ...calm(t), sources })
+    t.match(pass, { outcome: 'done', taken: 0, unchanged: 2, skipped: 0, purgedMessages: 2 })
+    t.strictSame(seen, ['purged one to 0', 'purged two as applied', 'tidied'])
+  },
+)

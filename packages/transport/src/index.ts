@@ -38,7 +38,14 @@ export {
   type SocketClash,
   type SocketUse,
 } from './socket-claims.ts'
-export type { Replaced, SnapshotLock, StoredSnapshot, StreamFill, StreamStore } from './stream-store.ts'
+export type {
+  NamedSnapshot,
+  Replaced,
+  SnapshotLock,
+  StoredSnapshot,
+  StreamFill,
+  StreamStore,
+} from './stream-store.ts'
 export { systemTransport } from './system/system-transport.ts'
 export { TCP_ENDS, type TcpCounts } from './tcp-counts.ts'
 export { TCP_LIMIT_RANGES, TCP_LIMITS, type TcpLimits } from './tcp-limits.ts'

@@ -70,8 +70,11 @@ export interface StreamStore {
    * same life, and what proves this one may be purged. In both cases this one is dropped.
    */
   replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced>
-  /** Purges what is before `keepFrom` and was dealt with by all consumers; answers how many messages. */
-  purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number>
+  /**
+   * Purges what was dealt with by all consumers, and is before `keepFrom` of a snapshot, if one is given;
+   * answers how many messages. Without one nothing is purged if there is no consumer.
+   */
+  purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number>
   /**
    * Deletes what is left over: snapshots of subjects that are not `known`, have no message in the stream and
    * are older than it keeps one; objects that are no snapshot any more; and what an upload has left that ended

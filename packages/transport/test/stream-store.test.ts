@@ -285,6 +285,9 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 20)
     t.equal((await state()).first_seq, 51)
     t.equal(await one.store.purge('homing.kv.two', { life, keepFrom: 50 }), 0)
+    t.equal(await one.store.purge('homing.kv.two'), 0)
+    t.equal(await one.store.purge(SUBJECT), 51, 'without a snapshot: all that is dealt with')
+    t.equal((await state()).messages, 0)
   })
 
   t.test('what comes in parts is purged, too, and so is what is before messages of others', async t => {

@@ -12,7 +12,7 @@ export function streamMetrics(metrics: Metrics): (counts: SnapshotCounts | undef
   })
   const snapshots = metrics.counter({
     name: 'homing_stream_snapshots_total',
-    help: 'Snapshots of worker keys that were taken, or skipped because the key is not known exactly or its publisher gives snapshots itself, or that failed.',
+    help: 'Snapshots of worker keys that were taken; unchanged, since the stored one says as much or the publisher gives snapshots itself; skipped, because the key is not known exactly; or failed.',
     labels: ['outcome'],
   })
   const purged = metrics.counter({
@@ -29,6 +29,7 @@ export function streamMetrics(metrics: Metrics): (counts: SnapshotCounts | undef
     if (counts === undefined) return
     for (const [outcome, total] of Object.entries(counts.passes)) passes.setTotal(total, { outcome })
     snapshots.setTotal(counts.taken, { outcome: 'taken' })
+    snapshots.setTotal(counts.unchanged, { outcome: 'unchanged' })
     snapshots.setTotal(counts.skipped, { outcome: 'skipped' })
     snapshots.setTotal(counts.failed, { outcome: 'failed' })
     purged.setTotal(counts.purgedMessages)

@@ -7,7 +7,7 @@
  */
 
 import type { Clock } from '@homing/base'
-import { purgeableBefore } from '../nats/stream-position.ts'
+import { purgeableOf } from '../nats/stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from '../nats/streams.ts'
 import {
   type BrokerSnapshots,
@@ -51,8 +51,11 @@ export interface SnapshotLink extends Pick<BrokerStreams, 'next' | 'last'> {
   fill(stream: string): StreamFill
   /** At the broker: whether a stream has any under a subject. */
   hasMessages(subject: string): boolean
-  /** At the broker: purges what is before a position and was dealt with by all consumers of the subject. */
-  purge(subject: string, position: number): number
+  /**
+   * At the broker: purges what is before a position and was dealt with by all consumers of the subject, of
+   * which there must be one if `needsConsumer`.
+   */
+  purge(subject: string, position: number, needsConsumer: boolean): number
   /** At the broker: what is beside the stream of a namespace. */
   beside(namespace: string): MemoryBeside
 }
@@ -136,10 +139,13 @@ export class MemorySnapshots implements BrokerSnapshots {
     return isSwitched ? 'replaced' : 'late'
   }
 
-  async purge(subject: string, { life, keepFrom: from }: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+  async purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
     const filter = streamSubject(this.#namespace, subject)
-    const before = await purgeableBefore(this.#link, { stream: this.#stream, subject: filter, life, from })
-    return await this.#step('purge', () => (before === undefined ? 0 : this.#link.purge(filter, before)))
+    const before = await purgeableOf(this.#link, this.#stream, filter, snapshot)
+    const needsConsumer = snapshot === undefined
+    return await this.#step('purge', () =>
+      before === undefined ? 0 : this.#link.purge(filter, before, needsConsumer),
+    )
   }
 
   /** No time passes between upload and switch here, so what is not named by now is left over. */

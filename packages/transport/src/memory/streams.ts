@@ -248,8 +248,9 @@ export class LinkStreams implements BrokerStreams, SnapshotLink {
     return stream?.messages.some(one => one.subject === subject) === true
   }
 
-  purge(subject: string, position: number): number {
+  purge(subject: string, position: number, needsConsumer: boolean): number {
     const stream = this.#existing(streamOf(subject))
+    if (needsConsumer && ![...stream.consumers].some(one => one.subject === subject)) return 0
     let before = position
     for (const { subject: followed, untaken, next } of stream.consumers)
       if (followed === subject) before = Math.min(before, next, ...untaken)

@@ -91,7 +91,7 @@ class BrokerStreamStore implements StreamStore {
     return await (await this.#at()).replace(subject, snapshot, revision)
   }
 
-  async purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+  async purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
     return await (await this.#at()).purge(subject, snapshot)
   }
 

@@ -94,6 +94,21 @@ export async function purgeableBefore(
   }
 }
 
+/** The same of a snapshot; without one, all that is there now. Undefined: nothing may be purged. */
+export async function purgeableOf(
+  streams: Pick<BrokerStreams, 'next' | 'last'>,
+  stream: string,
+  subject: string,
+  snapshot: { readonly life: string; readonly keepFrom: number } | undefined,
+): Promise<number | undefined> {
+  if (snapshot !== undefined) {
+    const { life, keepFrom: from } = snapshot
+    return await purgeableBefore(streams, { stream, subject, life, from })
+  }
+  const last = await streams.last(stream, subject)
+  return last && last.position + 1
+}
+
 /** Of the last message that is a publisher's; undefined: it is not near the end. */
 async function newestLife(
   streams: Pick<BrokerStreams, 'next' | 'last'>,

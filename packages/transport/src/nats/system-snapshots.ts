@@ -15,7 +15,7 @@ import {
 } from '../stream-store.ts'
 import { chunkSubject, entrySubject, streamOfBucket, uploadObject } from './object-upload.ts'
 import { ANSWER_MS_MAX, asStreamError, withinMs } from './stream-errors.ts'
-import { purgeableBefore } from './stream-position.ts'
+import { purgeableOf } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
 
 /** A lock that is not renewed for so long is free. */
@@ -188,24 +188,27 @@ export class SystemSnapshots implements BrokerSnapshots {
     })
   }
 
-  async purge(subject: string, { life, keepFrom: from }: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+  async purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
     return await this.#run('purge', async () => {
       const [stream, filter] = [this.#stream, streamSubject(this.#options.namespace, subject)]
       const { streams } = this.#options
       const manager = await this.#manager()
-      let before = await purgeableBefore(streams, { stream, subject: filter, life, from })
+      let before = await purgeableOf(streams, stream, filter, snapshot)
       if (before === undefined) return 0
+      let isFollowed = snapshot !== undefined
       for await (const listed of manager.consumers.list(stream)) {
         // The broker lists one that is being made or deleted as null: it may have yet to read all.
         if ((listed as nats.ConsumerInfo | null) === null) return 0
         const { config, ack_floor, delivered, num_pending } = listed
         // Not by `num_ack_pending`, which nats-server 2.9 forgets when a part of the stream is purged.
         const isDone = delivered.consumer_seq === ack_floor.consumer_seq && num_pending === 0
-        if (config.filter_subject !== filter || isDone) continue
+        if (config.filter_subject !== filter) continue
+        isFollowed = true
+        if (isDone) continue
         // One that reads for a replay acknowledges nothing, and may have yet to read what is there.
         before = config.ack_policy === 'none' ? 0 : Math.min(before, ack_floor.stream_seq + 1)
       }
-      if (before <= 1) return 0
+      if (before <= 1 || !isFollowed) return 0
       return (await manager.streams.purge(stream, { filter, seq: before })).purged
     })
   }
