@@ -1,7 +1,7 @@
 /**
  * A router that ends at any step of a snapshot pass, in a simulation: the next one, which starts alone after
- * all buffers are gone, has the index of the truth. HOMING_SIM_SEEDS sets how many seeds (24),
- * HOMING_SIM_SEED the first. Every step has its turn after 12 seeds.
+ * all buffers are gone, has the index of the truth. HOMING_SIM_SEEDS sets how many seeds (26),
+ * HOMING_SIM_SEED the first. Every step has its turn after 13 seeds.
  */
 
 import { seededRandom } from '@homing/base'
@@ -11,17 +11,18 @@ import { ObservedFleet } from './observed-fleet.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
 const COUNT = Number(
-  process.env['HOMING_SIM_SEEDS'] ?? (process.env['HOMING_SIM_SEED'] === undefined ? 24 : 1),
+  process.env['HOMING_SIM_SEEDS'] ?? (process.env['HOMING_SIM_SEED'] === undefined ? 26 : 1),
 )
 /** The router's own broker, too: it keeps snapshots there. */
 const BROKER = '127.0.0.1:4222'
 /** Of a pass, in its order; it ends before each of them, and behind the last. */
 const STEPS = [
-  'messages',
+  'fill',
   'lock',
-  'revision',
+  'named',
   'renew',
   'compare',
+  'chunks',
   'upload',
   'switch',
   'drop',
@@ -30,6 +31,8 @@ const STEPS = [
   'unlock',
   'behind all',
 ] as const
+/** Before these, something is left that no entry names. */
+const LEAVING: readonly string[] = ['upload', 'switch', 'drop']
 const SNAPSHOT_MESSAGES = 20
 /** The engine itself keeps next to nothing. */
 const ENGINE = { blocks: 40, replayBatchesMax: 2, nats: [BROKER], durableKvEvents: true }
@@ -112,7 +115,14 @@ async function runSeed(seed: number) {
   await observed.run(8000)
   const seen = await observed.seen()
   const purged = fleet.network.streamsAt(BROKER).get('homing-kv-default')!
-  const outcome = { ...seen, step, hasBefore, isCut: purged.messages[0]!.position > 1 }
+  if (LEAVING.includes(step)) {
+    // The next pass tidies it.
+    await observed.run(30_000)
+    await steps.taken('unlock')
+  }
+  const { chunks, images, named } = fleet.network.streamsAt(BROKER).beside('default')
+  const leftOver = LEAVING.includes(step) ? chunks.size + images.size - 2 * named.size : 0
+  const outcome = { ...seen, leftOver, step, hasBefore, isCut: purged.messages[0]!.position > 1 }
   await fleet.stop()
   return outcome
 }
@@ -123,15 +133,44 @@ t.test(
   async t => {
     const cut = new Map<string, number>()
     for (let seed = FIRST; seed < FIRST + COUNT; seed++) {
-      const { trusts, missing, surplus, staleExact, step, reason, isCut } = await runSeed(seed)
+      const { trusts, missing, surplus, staleExact, leftOver, step, reason, isCut } = await runSeed(seed)
       const where = `seed ${seed}, at ${step}: ${trusts.join(' → ')}, ${reason}`
       t.equal(trusts.at(-1), 'exact', where)
       t.equal(missing, 0, `${where}: missing`)
       t.equal(surplus, 0, `${where}: surplus`)
       t.equal(staleExact, 0, `${where}: stale under exact`)
+      t.equal(leftOver, 0, `${where}: objects and chunks that no entry names`)
       if (isCut) cut.set(step, (cut.get(step) ?? 0) + 1)
     }
     t.comment(`purged before the end: ${[...cut].map(([step, count]) => `${step} ${count}`).join(', ')}`)
     if (COUNT >= 100) t.equal(cut.size, STEPS.length, 'of every step, some had a stream that was purged')
+  },
+)
+
+t.test(
+  'a broker that refuses a step is not asked each second, and nothing that no entry names piles up',
+  async t => {
+    for (const refused of ['lock', 'switch', 'purge', 'tidy']) {
+      const observed = await ObservedFleet.start(FIRST, ENGINE, {
+        hasStream: true,
+        snapshotMessages: SNAPSHOT_MESSAGES,
+      })
+      const { fleet } = observed
+      let asked = 0
+      fleet.network.faults.message = (endpoint: string) => {
+        if (endpoint.split('$snapshots.')[1] !== refused) return 'deliver'
+        asked++
+        return 'refuse'
+      }
+      observed.beginTraffic()
+      await observed.run(10_000)
+      observed.endTraffic()
+      await observed.run(80_000)
+      t.ok(asked > 1 && asked < 10, `${refused}: asked ${asked} times in 90 s`)
+      const { chunks, images, named } = fleet.network.streamsAt(BROKER).beside('default')
+      t.ok(images.size <= named.size, `${refused}: ${images.size} objects of ${named.size} entries`)
+      t.equal(chunks.size, images.size, `${refused}: and no chunks besides`)
+      await fleet.stop()
+    }
   },
 )

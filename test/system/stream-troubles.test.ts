@@ -113,21 +113,21 @@ t.test(
     const limits = { namespace: 'default', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
     const store = transport.streamStore!([address], limits)
     t.teardown(() => store.close())
-    await until('the stream is made', async () => await store.messages().catch(() => undefined))
+    await until('the stream is made', async () => await store.fill().catch(() => undefined))
     const subject = 'homing.kv.engine.0'
     const snapshot = { bytes: new Uint8Array(9), life: '0'.repeat(16), keepFrom: 5 }
-    const pass = await snapshotPass(store, -1, [
-      {
-        subject,
-        async take() {
-          // As when it took longer than the lock holds; another router has it now.
-          await streams.streams.purge(`KV_${STREAM}-locks`)
-          const other = await store.lock()
-          t.ok(other)
-          return snapshot
-        },
-      },
-    ])
+    const take = async () => {
+      // As when it took longer than the lock holds; another router has it now.
+      await streams.streams.purge(`KV_${STREAM}-locks`)
+      const other = await store.lock()
+      t.ok(other)
+      return snapshot
+    }
+    const pass = await snapshotPass(store, {
+      ...{ thresholdMessages: -1, sources: [{ subject, take }] },
+      ...{ known: new Set<string>(), clock: systemClock },
+      warn: error => t.fail(String(error)),
+    })
     t.match(pass, { outcome: 'lost', taken: 0, purgedMessages: 0 })
     t.equal(await store.read(subject), undefined)
     t.equal(await store.lock(), undefined, 'the other one still has the lock')

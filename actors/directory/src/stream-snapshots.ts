@@ -2,19 +2,22 @@
  * Stream snapshots: the snapshots of worker keys beside the stream of their events
  * (--router-durable-kv-events).
  *
- *   every TICK_MS   a pass, if the stream has more messages than the threshold (snapshot-pass.ts)
+ *   every TICK_MS   a pass, if the stream has more messages than the threshold, or is half full or half as
+ *                   old as it may be (snapshot-pass.ts)
  *   a listener      asks for the stored snapshot before it begins
  *   a key that      is only partly known although there is a snapshot: its listener begins again from
  *                   that. The stream no longer has what the snapshot stands for
  *
  * Looks    at keys that are only partly known do not wait for a pass, which may take a minute for each key.
- * Bounds   one pass at a time; behind one that ran, PAUSE_MS. A listener begins again BEGINS_MAX times for
- *          one snapshot.
+ * Bounds   one pass at a time; behind one that ran, PAUSE_MS, and twice as long each time that it was in
+ *          vain, up to VAIN_DOUBLINGS_MAX times. If it could not begin, TICK_MS, and twice as long each time,
+ *          up to PAUSE_MS. A listener begins again BEGINS_MAX times for one snapshot.
  */
 
 import type { ActorContext } from '@homing/actor'
 import { toErrorRecord } from '@homing/base'
 import {
+  type NamedSnapshot,
   parseBrokerEndpoint,
   type StreamOptions,
   type StreamStore,
@@ -22,7 +25,7 @@ import {
 } from '@homing/transport'
 import type { KeyListeners } from './key-listeners.ts'
 import type { DirectoryMessage } from './messages.ts'
-import { type SnapshotCounts, snapshotPass } from './snapshot-pass.ts'
+import { type SnapshotCounts, type SnapshotSource, snapshotPass, turnsBehind } from './snapshot-pass.ts'
 import type { Key } from './worker.ts'
 import type { WorkerKeys } from './worker-keys.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -45,6 +48,9 @@ export interface StreamSnapshotsOptions extends StreamSnapshotsArgs {
 
 const TICK_MS = 1000
 const PAUSE_MS = 30_000
+/** Passes in the time that the stream keeps a message. */
+const PAUSES_MIN = 16
+const VAIN_DOUBLINGS_MAX = 5
 const PARTIAL_LOOK_TICKS = 5
 const BEGINS_MAX = 3
 /** Of an indexer that replays much. */
@@ -56,9 +62,14 @@ export class StreamSnapshots {
   readonly #passes = { below: 0, locked: 0, done: 0, lost: 0, failed: 0 }
   /** By key: for which snapshot its listener began again, and how often. */
   readonly #begun = new Map<string, { readonly revision: number; readonly times: number }>()
-  #sum = { taken: 0, skipped: 0, purgedMessages: 0, begunAgain: 0 }
+  #sum = { taken: 0, unchanged: 0, skipped: 0, failed: 0, purgedMessages: 0, begunAgain: 0 }
   #ticks = 0
   #passDueMs = Number.NEGATIVE_INFINITY
+  /** The subject of the last key that had its turn: the next pass begins behind it. */
+  #last: string | undefined
+  /** Passes in a row that have stored and purged nothing, and those that could not begin. */
+  #vain = 0
+  #notBegun = 0
   #isPassing = false
   #isClosed = false
   #warned: string | undefined
@@ -114,9 +125,10 @@ export class StreamSnapshots {
     this.#isPassing = true
     try {
       await this.#pass()
-      this.#warned = undefined
+      this.#notBegun = 0
     } catch (error) {
       this.#passes.failed++
+      this.#pause(Math.min(PAUSE_MS, TICK_MS * 2 ** ++this.#notBegun))
       this.#failed(error, 'no snapshots can be taken of the stream')
     }
     this.#isPassing = false
@@ -124,29 +136,57 @@ export class StreamSnapshots {
 
   async #pass(): Promise<void> {
     const { context, thresholdMessages } = this.#options
-    const pass = await snapshotPass(this.#store, thresholdMessages, this.#sources())
-    const { outcome, taken, skipped, purgedMessages } = pass
+    const pass = await snapshotPass(this.#store, {
+      thresholdMessages,
+      sources: this.#sources(),
+      known: new Set([...this.#options.keys.all()].flatMap(key => this.#subjectOf(key) ?? [])),
+      clock: context.clock,
+      warn: (error, text) => this.#failed(error, text),
+    })
+    const {
+      outcome,
+      taken,
+      unchanged,
+      skipped,
+      failed,
+      purgedMessages,
+      ageMsMax = Number.POSITIVE_INFINITY,
+    } = pass
     this.#passes[outcome]++
+    this.#last = pass.last ?? this.#last
     this.#sum.taken += taken
+    this.#sum.unchanged += unchanged
     this.#sum.skipped += skipped
+    this.#sum.failed += failed
     this.#sum.purgedMessages += purgedMessages
-    if (outcome !== 'done' && outcome !== 'lost') return
-    this.#passDueMs = context.clock.nowMs() + PAUSE_MS
+    if (outcome !== 'failed') this.#warned = undefined
+    if (outcome === 'below') this.#vain = 0
+    if (outcome === 'below' || outcome === 'locked') return
+    this.#vain = taken + purgedMessages > 0 ? 0 : Math.min(this.#vain + 1, VAIN_DOUBLINGS_MAX)
+    this.#pause(Math.min(PAUSE_MS * 2 ** this.#vain, ageMsMax / PAUSES_MIN))
     context.log.info({ ...pass }, 'snapshots beside the stream')
   }
 
-  #sources() {
-    return [...this.#options.keys.all()].flatMap(key => {
+  #pause(pauseMs: number): void {
+    this.#passDueMs = this.#options.context.clock.nowMs() + pauseMs
+  }
+
+  #sources(): SnapshotSource[] {
+    const sources = [...this.#options.keys.all()].flatMap(key => {
       const subject = this.#subjectOf(key)
       const { listener, phase } = key
       if (subject === undefined || listener === undefined || phase !== 'running') return []
       return [
         {
           subject,
-          take: () => listener.ask({ type: 'snapshot' }, { timeout: TAKE_MS_MAX }).catch(() => undefined),
+          take: ({ revision, life, keepFrom }: NamedSnapshot) => {
+            const stored = revision > 0 ? { life, keepFrom } : undefined
+            return listener.ask({ type: 'snapshot', stored }, { timeout: TAKE_MS_MAX }).catch(() => undefined)
+          },
         },
       ]
     })
+    return turnsBehind(sources, this.#last)
   }
 
   /** The listeners of keys that are only partly known, and whose snapshot says more. */
@@ -155,7 +195,7 @@ export class StreamSnapshots {
       const subject = this.#subjectOf(key)
       const { trust, isCatchingUp } = key.heard
       if (subject === undefined || trust !== 'partial' || isCatchingUp === true) continue
-      const revision = await this.#store.revision(subject)
+      const { revision } = await this.#store.named(subject)
       const before = this.#begun.get(key.name)
       const times = before?.revision === revision ? before.times : 0
       if (revision === 0 || times >= BEGINS_MAX || key.phase !== 'running') continue

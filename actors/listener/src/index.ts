@@ -15,6 +15,7 @@ export type {
   KeySnapshot,
   ListenerMessage,
   SaveOutcome,
+  SnapshotAnswer,
   SourceMessage,
   SourceStatus,
   SourceTrust,

@@ -47,6 +47,7 @@ import type {
   CheckpointStatus,
   KeySnapshot,
   ListenerMessage,
+  SnapshotAnswer,
   SourceMessage,
   SourceStatus,
   SourceTrust,
@@ -133,7 +134,7 @@ export const listener = defineActor(
         if (checkpoints === undefined) reply('off')
         else checkpoints.save(follower.point(), reply)
       },
-      snapshot: ({ reply }) => state.takeSnapshot(reply),
+      snapshot: ({ stored, reply }) => state.takeSnapshot(stored, reply),
       snapshotImaged: ({ image }) =>
         state.keySnapshots.imaged(image, follower.point(), state.processStartSeconds),
       storedRead: ({ bytes }) => state.storedRead(bytes),
@@ -239,8 +240,14 @@ class Listener implements FollowerEffects {
     this.#subscribe()
   }
 
-  takeSnapshot(reply: Reply<KeySnapshot | undefined>): void {
-    this.keySnapshots.take(this.follower.point(), this.#told.life, reply)
+  takeSnapshot(stored: Omit<KeySnapshot, 'bytes'> | undefined, reply: Reply<SnapshotAnswer>): void {
+    const point = this.follower.point()
+    const { life } = this.#told
+    const keepFrom = point?.isWhole ? point.nextSequence - point.fingerprints.length : undefined
+    if (this.follower.isToldByPublisher) reply('ofPublisher')
+    else if (stored?.life === life && stored?.keepFrom === keepFrom && keepFrom !== undefined)
+      reply('unchanged')
+    else this.keySnapshots.take(point, life, reply)
   }
 
   #begin(): void {

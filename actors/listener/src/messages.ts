@@ -94,6 +94,12 @@ export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
 /** A snapshot of a worker key, for the store beside the stream of its events. */
 export type KeySnapshot = StoredSnapshot
 
+/**
+ * `unchanged`: it would say no more than the stored one. `ofPublisher`: its publisher gives snapshots itself, and
+ * follows live. Undefined: it could not be proven later.
+ */
+export type SnapshotAnswer = KeySnapshot | 'unchanged' | 'ofPublisher' | undefined
+
 /** Asked of the directory at the start: the snapshot that is stored; undefined: there is none to be had. */
 export interface StoredSnapshotMessage extends Message {
   readonly type: 'storedSnapshot'
@@ -111,8 +117,12 @@ export type ListenerMessage =
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
   /** Answers of the engine contradict its events, or no longer do: meanwhile there are no checkpoints. */
   | { readonly type: 'audited'; readonly isContradicted: boolean }
-  /** A snapshot as of now; undefined as the answer: it could not be proven later. */
-  | { readonly type: 'snapshot'; readonly reply: Reply<KeySnapshot | undefined> }
+  /** A snapshot as of now, unless it says no more than the `stored` one. */
+  | {
+      readonly type: 'snapshot'
+      readonly stored?: Omit<KeySnapshot, 'bytes'> | undefined
+      readonly reply: Reply<SnapshotAnswer>
+    }
   /** Write a checkpoint now, if one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
   /**

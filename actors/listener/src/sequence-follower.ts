@@ -262,6 +262,11 @@ export class SequenceFollower {
     return isSettled && isBelieved && canBeProven ? this.#history.point() : undefined
   }
 
+  /** Its publisher gives snapshots itself, and has told all up to what is followed live. */
+  get isToldByPublisher(): boolean {
+    return this.#snapshots.isOffered && this.#recovery.phase === 'live' && this.#history.isWhole
+  }
+
   /** Live batches wait for earlier ones, or for the indexer. */
   get holdsBack(): boolean {
     return this.#heldBack.first !== undefined

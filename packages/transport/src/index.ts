@@ -87,7 +87,14 @@ export {
   type SocketClash,
   type SocketUse,
 } from './socket-claims.ts'
-export type { Replaced, SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
+export type {
+  NamedSnapshot,
+  Replaced,
+  SnapshotLock,
+  StoredSnapshot,
+  StreamFill,
+  StreamStore,
+} from './stream-store.ts'
 export { type AddressFamily, ownAddressTowards } from './system/own-address.ts'
 export { systemTransport } from './system/system-transport.ts'
 export { TCP_ENDS, type TcpCounts } from './tcp-counts.ts'

@@ -20,6 +20,33 @@ export interface StoredSnapshot {
   readonly keepFrom: number
 }
 
+/** How full a stream is, and how full it may be; undefined: there is no such limit. */
+export interface StreamFill {
+  readonly messages: number
+  readonly messagesMax: number | undefined
+  readonly bytes: number
+  readonly bytesMax: number | undefined
+  /** Of its first message, by the broker's clock; 0: it has none. */
+  readonly ageMs: number
+  readonly ageMsMax: number | undefined
+}
+
+/** Of a stream that is not there yet. */
+export const NO_FILL: StreamFill = {
+  ...{ messages: 0, bytes: 0, ageMs: 0 },
+  ...{ messagesMax: undefined, bytesMax: undefined, ageMsMax: undefined },
+}
+
+/** What is known of a snapshot without its bytes. */
+export interface NamedSnapshot extends Omit<StoredSnapshot, 'bytes'> {
+  /** Changes with every snapshot of the subject; 0: there is none. */
+  readonly revision: number
+  /** By the broker's clock. */
+  readonly ageMs: number
+}
+
+export const NO_SNAPSHOT: NamedSnapshot = { revision: 0, life: '', keepFrom: 0, ageMs: 0 }
+
 export type Replaced = 'replaced' | 'late' | 'older'
 
 export interface SnapshotLock {
@@ -31,12 +58,11 @@ export interface SnapshotLock {
 /** For the publishers of one stream, each named by the subject of its endpoint. Rejects with StreamError. */
 export interface StreamStore {
   close(): void
-  /** Messages in the stream. */
-  messages(): Promise<number>
+  /** A stream that is not there is empty. */
+  fill(): Promise<StreamFill>
   /** Undefined: another one has it. */
   lock(): Promise<SnapshotLock | undefined>
-  /** Changes with every snapshot of the subject; 0: there is none. */
-  revision(subject: string): Promise<number>
+  named(subject: string): Promise<NamedSnapshot>
   /** Undefined: there is none. */
   read(subject: string): Promise<Uint8Array | undefined>
   /**
@@ -44,10 +70,17 @@ export interface StreamStore {
    * same life, and what proves this one may be purged. In both cases this one is dropped.
    */
   replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced>
-  /** Purges what is before `keepFrom` and was dealt with by all consumers; answers how many messages. */
-  purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number>
-  /** Deletes objects that are no snapshot any more. */
-  tidy(): Promise<void>
+  /**
+   * Purges what was dealt with by all consumers, and is before `keepFrom` of a snapshot, if one is given;
+   * answers how many messages. Without one nothing is purged if there is no consumer.
+   */
+  purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number>
+  /**
+   * Deletes what is left over: snapshots of subjects that are not `known`, have no message in the stream and
+   * are older than it keeps one; objects that are no snapshot any more; and what an upload has left that ended
+   * under way.
+   */
+  tidy(known: ReadonlySet<string>): Promise<void>
 }
 
 /** The same, of one connection; for the namespace of a stream. */

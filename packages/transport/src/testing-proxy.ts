@@ -2,10 +2,12 @@
  * A TCP proxy for tests: a plain balancer over several targets, and a cable that can be cut.
  *
  * While the cable is cut nothing passes either way, and neither side is notified: as in a network that loses
- * all packets. Bytes on their way arrive when it is healed, as with TCP, unless one side has given up.
+ * all packets. Bytes on their way arrive when it is healed, as with TCP, unless one side has given up. A slow
+ * cable brings so many bytes to its target in a millisecond.
  */
 
 import { connect, createServer, type Server, type Socket } from 'node:net'
+import { Transform } from 'node:stream'
 
 interface Cable {
   readonly near: Socket
@@ -22,6 +24,7 @@ export class TcpProxy {
   #next = 0
   #isCut = false
   #isDown = false
+  #bytesPerMs: number | undefined
 
   private constructor(targets: readonly (() => string)[]) {
     this.#targets = [...targets]
@@ -55,6 +58,11 @@ export class TcpProxy {
     const counts = this.#targets.map(() => 0)
     for (const { target } of this.#cables) counts[target]!++
     return counts
+  }
+
+  /** Connections that are made from now on are slow. */
+  slow(bytesPerMs: number): void {
+    this.#bytesPerMs = bytesPerMs
   }
 
   cut(): void {
@@ -126,7 +134,16 @@ export class TcpProxy {
       socket.once('close', end)
     }
     if (this.#isCut) return
-    near.pipe(far)
+    if (this.#bytesPerMs === undefined) near.pipe(far)
+    else near.pipe(slowed(this.#bytesPerMs)).pipe(far)
     far.pipe(near)
   }
+}
+
+function slowed(bytesPerMs: number): Transform {
+  return new Transform({
+    transform(chunk: Uint8Array, _, done) {
+      setTimeout(() => done(null, chunk), chunk.length / bytesPerMs)
+    },
+  })
 }

@@ -5,13 +5,16 @@
 
 import { systemClock } from '@homing/base'
 import { encodeEventFrames } from '@homing/protocol'
+import { connect } from 'nats'
 import t, { type Test } from 'tap'
 import { resetStream, type StreamOptions } from '../src/index.ts'
 import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { withinMs } from '../src/nats/stream-errors.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
-import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
+import { SystemSnapshots } from '../src/nats/system-snapshots.ts'
+import { SystemStreams } from '../src/nats/system-streams.ts'
+import { NatsServer, NO_NATS_SERVER, TcpProxy } from '../src/testing.ts'
 import { bytes, Inbox, text } from './inbox.ts'
 
 const STREAM: StreamOptions = { namespace: 'fleet', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
@@ -36,8 +39,17 @@ async function published(
   t: Test,
   { server, messages, manager }: Awaited<ReturnType<typeof world>>,
   count: number,
+  {
+    batchBytes = 0,
+    messageBytesMax,
+  }: { readonly batchBytes?: number; readonly messageBytesMax?: number } = {},
 ) {
   const endpoint = server.endpoint(SUBJECT)
+  if (messageBytesMax !== undefined)
+    await manager.streams.add({
+      ...{ name: NAME, subjects: ['homing-kv.fleet.>'], max_msg_size: messageBytesMax },
+      ...{ max_age: STREAM.retentionMs * 1_000_000, max_bytes: STREAM.bytesMax },
+    })
   const heard = new Inbox<{ readonly what: string; readonly number: number }>()
   const lives = new Inbox<string>()
   const publisher = await messages.publish({ endpoint, stream: STREAM })
@@ -58,7 +70,7 @@ async function published(
   const life = await lives.next('the stream')
   const numbers: number[] = []
   for (let i = 0; i < count; i++) {
-    publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
+    publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`.padEnd(batchBytes))))
     // What is published in one turn is one message of the stream.
     numbers.push((await heard.next('a batch')).number)
   }
@@ -92,20 +104,91 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     const { store, manager } = await world(t)
     const snapshot = (name: string) => ({ bytes: bytes(name), life: '0'.repeat(16), keepFrom: 0 })
     t.equal(await store.read(SUBJECT), undefined)
-    t.equal(await store.revision(SUBJECT), 0)
+    t.match(await store.named(SUBJECT), { revision: 0 })
     t.equal(await store.replace(SUBJECT, snapshot('first'), 0), 'replaced')
     t.equal(await store.replace(SUBJECT, snapshot('late'), 0), 'late')
-    const revision = await store.revision(SUBJECT)
+    const { revision } = await store.named(SUBJECT)
     const large = { ...snapshot(''), keepFrom: 5, bytes: new Uint8Array(3_000_000).fill(7) }
     t.equal(await store.replace(SUBJECT, large, revision), 'replaced')
     t.equal(await store.replace(SUBJECT, snapshot('late'), revision), 'late')
-    t.equal(await store.replace(SUBJECT, snapshot('older'), await store.revision(SUBJECT)), 'older')
+    const named = await store.named(SUBJECT)
+    t.match(named, { keepFrom: 5, life: '0'.repeat(16) })
+    t.ok(named.ageMs < 60_000)
+    t.equal(await store.replace(SUBJECT, snapshot('older'), named.revision), 'older')
     t.strictSame(await store.read(SUBJECT), large.bytes)
     t.equal(await store.read('homing.kv.two'), undefined)
     const { state } = await manager.streams.info(`OBJ_${NAME}-images`)
     t.ok(state.bytes < 3_200_000, 'what is no snapshot any more is gone')
-    await store.tidy()
+    await store.tidy(new Set())
     t.strictSame(await store.read(SUBJECT), large.bytes)
+  })
+
+  t.test(
+    'an entry that another program has written is a stated error, until a snapshot replaces it',
+    async t => {
+      const { store, views } = await world(t)
+      const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 7 }
+      await store.replace(SUBJECT, snapshot, 0)
+      const entries = await views.kv(`${NAME}-snapshots`)
+      for (const other of ['no JSON', 'null', '{"object":1}']) {
+        for await (const key of await entries.keys()) await entries.put(key, other)
+        await t.rejects(store.read(SUBJECT), { code: 'HOMING_TRANSPORT_STREAM' })
+        await store.tidy(new Set())
+        const { revision } = await store.named(SUBJECT)
+        t.equal(await store.replace(SUBJECT, snapshot, revision), 'replaced')
+        t.equal(text(await store.read(SUBJECT)), 'x')
+      }
+    },
+  )
+
+  t.test('a broker that takes longer for the whole than for one answer stores it all the same', async t => {
+    const { server } = await world(t)
+    const proxy = await TcpProxy.start(() => server.address)
+    t.teardown(() => proxy.stop())
+    proxy.slow(4000)
+    const store = brokerStreamStore([proxy.address], STREAM, systemClock, systemBrokers(systemClock))
+    t.teardown(() => store.close())
+    const large = Uint8Array.from({ length: 12_000_000 }, (_, i) => i * i)
+    t.equal(await store.replace(SUBJECT, { bytes: large, life: '0'.repeat(16), keepFrom: 0 }, 0), 'replaced')
+    t.ok(Buffer.compare(large, (await store.read(SUBJECT))!) === 0)
+    t.equal(await store.replace('homing.kv.two', { bytes: bytes(''), life: '', keepFrom: 0 }, 0), 'replaced')
+    t.equal((await store.read('homing.kv.two'))?.length, 0, 'one without bytes, too')
+  })
+
+  t.test('of a worker that left, and of an upload that ended under way, nothing stays', async t => {
+    const { server, manager } = await world(t)
+    const connection = await connect({ servers: [server.address] })
+    t.teardown(() => connection.close())
+    let names = 0
+    const store = new SystemSnapshots({
+      ...{ connection, streams: new SystemStreams(connection), namespace: STREAM.namespace },
+      ...{ newName: () => `name${names++}`, unnamedMs: 300 },
+    })
+    // A second is the shortest that a broker keeps a message.
+    const second = { max_age: 1000 * 1_000_000, duplicate_window: 1000 * 1_000_000 }
+    await manager.streams.add({ name: NAME, subjects: ['homing-kv.fleet.>'], ...second })
+    const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 0 }
+    for (const subject of ['homing.kv.left', 'homing.kv.known', 'homing.kv.tells'])
+      t.equal(await store.replace(subject, snapshot, 0), 'replaced')
+    const { revision } = await store.named('homing.kv.known')
+    t.equal(await store.replace('homing.kv.known', snapshot, revision), 'replaced')
+    connection.publish(`$O.${NAME}-images.C.under-way`, 'a chunk')
+    const subjects = async (stream: string): Promise<number> => {
+      const { state } = await manager.streams.info(stream, { subjects_filter: '>' })
+      return Object.keys(state.subjects ?? {}).length
+    }
+    do {
+      await connection.jetstream().publish('homing-kv.fleet.homing.kv.tells', 'something')
+      await store.tidy(new Set(['homing.kv.known']))
+    } while ((await subjects(`KV_${NAME}-snapshots`)) > 2 || (await subjects(`OBJ_${NAME}-images`)) > 4)
+    t.equal(await store.read('homing.kv.left'), undefined)
+    t.equal(text(await store.read('homing.kv.known')), 'x')
+    t.equal(text(await store.read('homing.kv.tells')), 'x')
+  })
+
+  t.test('a stream that no publisher has made yet is empty', async t => {
+    const { store } = await world(t)
+    t.match(await store.fill(), { messages: 0, bytes: 0, ageMs: 0 })
   })
 
   t.test('one at a time has the lock, and one that lost it hears so', async t => {
@@ -157,15 +240,37 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     } finally {
       globalThis.Date = SystemDate
     }
-    await store.tidy()
+    await store.tidy(new Set())
     t.equal(text((await images.getBlob('under-way')) ?? undefined), 'of another router')
     await lock!.release()
+  })
+
+  t.test('the age of a stream goes by the time of the broker, whatever the clock here says', async t => {
+    const one = await world(t)
+    await published(t, one, 1)
+    const SystemDate = Date
+    for (const shiftMs of [86_400_000, -86_400_000]) {
+      globalThis.Date = class extends SystemDate {
+        static override now = () => SystemDate.now() + shiftMs
+        constructor(...given: [] | [number]) {
+          super(given.length === 0 ? SystemDate.now() + shiftMs : given[0])
+        }
+      } as DateConstructor
+      try {
+        const { ageMs } = await one.store.fill()
+        t.ok(ageMs >= 0 && ageMs < 60_000, `${ageMs}`)
+      } finally {
+        globalThis.Date = SystemDate
+      }
+    }
   })
 
   t.test('no more is purged than the snapshot has and every consumer has dealt with', async t => {
     const one = await world(t)
     const { life, numbers, subscription, state, more } = await published(t, one, 100)
-    t.equal(await one.store.messages(), 100)
+    const fill = await one.store.fill()
+    t.match(fill, { messages: 100, bytesMax: STREAM.bytesMax, ageMsMax: STREAM.retentionMs })
+    t.ok(fill.bytes > 100 && fill.messagesMax === undefined, JSON.stringify(fill))
     t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 0, 'nothing is dealt with yet')
     subscription.done?.(numbers[29]!)
     const floor = async () => {
@@ -180,6 +285,26 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 20)
     t.equal((await state()).first_seq, 51)
     t.equal(await one.store.purge('homing.kv.two', { life, keepFrom: 50 }), 0)
+    t.equal(await one.store.purge('homing.kv.two'), 0)
+    t.equal(await one.store.purge(SUBJECT), 51, 'without a snapshot: all that is dealt with')
+    t.equal((await state()).messages, 0)
+  })
+
+  t.test('what comes in parts is purged, too, and so is what is before messages of others', async t => {
+    const one = await world(t)
+    const sizes = { batchBytes: 3000, messageBytesMax: 1024 }
+    const { life, numbers, subscription, state } = await published(t, one, 60, sizes)
+    const { last_seq: last } = await state()
+    t.equal(last, 240, 'each batch is four messages')
+    const stranger = await connect({ servers: [one.server.address] })
+    t.teardown(() => stranger.close())
+    for (let i = 0; i < 10; i++) stranger.publish(`homing-kv.fleet.${SUBJECT}`, `not ours ${i}`)
+    await stranger.flush()
+    subscription.done?.(numbers.at(-1)!)
+    const floor = async () => (await one.manager.consumers.list(NAME).next())[0]!.ack_floor.stream_seq
+    while ((await floor()) < last);
+    t.equal(await one.store.purge(SUBJECT, { life: 'f'.repeat(16), keepFrom: 1000 }), 0, 'of another life')
+    t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 40 }), 160)
   })
 
   t.test('a reset deletes snapshots and empties the stream', async t => {
@@ -190,7 +315,7 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     const store = brokerStreamStore([one.server.address], STREAM, systemClock, systemBrokers(systemClock))
     t.teardown(() => store.close())
     t.equal(await store.read(SUBJECT), undefined)
-    t.equal(await store.messages(), 0)
+    t.match(await store.fill(), { messages: 0, ageMs: 0 })
   })
 
   t.test(

@@ -7,12 +7,12 @@ import type { Metrics } from '@homing/metrics'
 export function streamMetrics(metrics: Metrics): (counts: SnapshotCounts | undefined) => void {
   const passes = metrics.counter({
     name: 'homing_stream_snapshot_passes_total',
-    help: 'Looks at the stream of KV events for snapshots, by how they ended: below the threshold, locked by another router, done, lost (the lock ended), failed.',
+    help: 'Looks at the stream of KV events for snapshots, by how they ended: below the limits, locked by another router, done, lost (the lock ended), failed, if only of one key.',
     labels: ['outcome'],
   })
   const snapshots = metrics.counter({
     name: 'homing_stream_snapshots_total',
-    help: 'Snapshots of worker keys that were taken, or skipped because the key is not known exactly or its publisher gives snapshots itself.',
+    help: 'Snapshots of worker keys that were taken; unchanged, since the stored one says as much or the publisher gives snapshots itself; skipped, because the key is not known exactly; or failed.',
     labels: ['outcome'],
   })
   const purged = metrics.counter({
@@ -29,7 +29,9 @@ export function streamMetrics(metrics: Metrics): (counts: SnapshotCounts | undef
     if (counts === undefined) return
     for (const [outcome, total] of Object.entries(counts.passes)) passes.setTotal(total, { outcome })
     snapshots.setTotal(counts.taken, { outcome: 'taken' })
+    snapshots.setTotal(counts.unchanged, { outcome: 'unchanged' })
     snapshots.setTotal(counts.skipped, { outcome: 'skipped' })
+    snapshots.setTotal(counts.failed, { outcome: 'failed' })
     purged.setTotal(counts.purgedMessages)
     begunAgain.setTotal(counts.begunAgain)
   }

@@ -58,7 +58,7 @@ export class MemoryBrokers {
 
   /** What a broker keeps, over all connections. */
   streams(servers: string): MemoryStreams {
-    const streams = this.#streams.get(servers) ?? new MemoryStreams()
+    const streams = this.#streams.get(servers) ?? new MemoryStreams(this.#network.clock)
     this.#streams.set(servers, streams)
     return streams
   }

@@ -2,14 +2,22 @@
  * Snapshots beside a stream in memory, as JetStream keeps them: see stream-store.ts.
  *
  * Faults   each step is asked about as a message at 'nats://SERVERS/SNAPSHOT_STEPS.STEP', in this order where
- *          a pass takes one: messages lock revision renew compare upload switch drop purge tidy unlock; and
+ *          a pass takes one: fill lock named renew compare chunks upload switch drop purge tidy unlock; and
  *          read. After `refuse` and `drop` it is not done; after `drop` no answer comes either.
  */
 
 import type { Clock } from '@homing/base'
-import { purgeableBefore } from '../nats/stream-position.ts'
+import { purgeableOf } from '../nats/stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from '../nats/streams.ts'
-import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
+import {
+  type BrokerSnapshots,
+  type NamedSnapshot,
+  NO_SNAPSHOT,
+  type Replaced,
+  type SnapshotLock,
+  type StoredSnapshot,
+  type StreamFill,
+} from '../stream-store.ts'
 
 /** Before the name of a step. */
 export const SNAPSHOT_STEPS = '$snapshots'
@@ -18,15 +26,20 @@ const LOCK_MS = 30_000
 interface Named extends Omit<StoredSnapshot, 'bytes'> {
   readonly object: string
   readonly revision: number
+  readonly atMs: number
 }
 
 /** What a broker keeps beside the stream of one namespace. */
 export class MemoryBeside {
-  readonly images = new Map<string, Uint8Array>()
+  /** Bytes of objects, by id; by the name of an object, the id of its bytes. */
+  readonly chunks = new Map<string, Uint8Array>()
+  readonly images = new Map<string, string>()
   readonly named = new Map<string, Named>()
   lock: { readonly owner: object; readonly endMs: number } | undefined
   /** Of what was named last. */
   revision = 0
+  /** That were ever uploaded. */
+  objects = 0
 }
 
 /** What one session has of its broker. */
@@ -34,10 +47,15 @@ export interface SnapshotLink extends Pick<BrokerStreams, 'next' | 'last'> {
   readonly clock: Clock
   /** Does it there; `step`: as which faults are asked about it. */
   ask<T>(what: string, work: () => T, step: string): Promise<T>
-  /** At the broker: messages of a stream. */
-  count(stream: string): number
-  /** At the broker: purges what is before a position and was dealt with by all consumers of the subject. */
-  purge(subject: string, position: number): number
+  /** At the broker: how full a stream is. */
+  fill(stream: string): StreamFill
+  /** At the broker: whether a stream has any under a subject. */
+  hasMessages(subject: string): boolean
+  /**
+   * At the broker: purges what is before a position and was dealt with by all consumers of the subject, of
+   * which there must be one if `needsConsumer`.
+   */
+  purge(subject: string, position: number, needsConsumer: boolean): number
   /** At the broker: what is beside the stream of a namespace. */
   beside(namespace: string): MemoryBeside
 }
@@ -53,8 +71,8 @@ export class MemorySnapshots implements BrokerSnapshots {
     this.#stream = streamName(namespace)
   }
 
-  messages(): Promise<number> {
-    return this.#step('messages', () => this.#link.count(this.#stream))
+  fill(): Promise<StreamFill> {
+    return this.#step('fill', () => this.#link.fill(this.#stream))
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
@@ -75,14 +93,20 @@ export class MemorySnapshots implements BrokerSnapshots {
     }
   }
 
-  revision(subject: string): Promise<number> {
-    return this.#step('revision', () => this.#beside.named.get(subject)?.revision ?? 0)
+  named(subject: string): Promise<NamedSnapshot> {
+    return this.#step('named', () => {
+      const named = this.#beside.named.get(subject)
+      if (named === undefined) return NO_SNAPSHOT
+      const { revision, life, keepFrom, atMs } = named
+      return { revision, life, keepFrom, ageMs: this.#link.clock.nowMs() - atMs }
+    })
   }
 
   read(subject: string): Promise<Uint8Array | undefined> {
     return this.#step('read', () => {
       const named = this.#beside.named.get(subject)
-      return named && this.#beside.images.get(named.object)?.slice()
+      const id = named && this.#beside.images.get(named.object)
+      return id === undefined ? undefined : this.#beside.chunks.get(id)?.slice()
     })
   }
 
@@ -91,34 +115,53 @@ export class MemorySnapshots implements BrokerSnapshots {
     const before = await this.#step('compare', () => this.#beside.named.get(subject))
     if ((before?.revision ?? 0) !== revision) return 'late'
     if (before?.life === life && before.keepFrom > keepFrom) return 'older'
-    const object = await this.#step('upload', () => {
-      const name = `object ${this.#beside.images.size} at ${this.#link.clock.nowMs()}`
-      this.#beside.images.set(name, bytes.slice())
-      return name
-    })
-    const isSwitched = await this.#step('switch', () => {
+    const object = `object ${++this.#beside.objects}`
+    await this.#step('chunks', () => this.#beside.chunks.set(object, bytes.slice()))
+    await this.#step('upload', () => this.#beside.images.set(object, object))
+    const drop = (name: string) =>
+      this.#step('drop', () => {
+        this.#beside.chunks.delete(this.#beside.images.get(name) ?? '')
+        this.#beside.images.delete(name)
+      })
+    const switching = this.#step('switch', () => {
       const beside = this.#beside
       if ((beside.named.get(subject)?.revision ?? 0) !== revision) return false
-      beside.named.set(subject, { object, life, keepFrom, revision: ++beside.revision })
+      const next = ++beside.revision
+      beside.named.set(subject, { object, life, keepFrom, revision: next, atMs: this.#link.clock.nowMs() })
       return true
     })
+    const isSwitched = await switching.catch(async (error: unknown) => {
+      await drop(object).catch(() => {})
+      throw error
+    })
     const dropped = isSwitched ? before?.object : object
-    if (dropped !== undefined) await this.#step('drop', () => this.#beside.images.delete(dropped))
+    if (dropped !== undefined) await drop(dropped)
     return isSwitched ? 'replaced' : 'late'
   }
 
-  async purge(subject: string, { life, keepFrom: from }: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+  async purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
     const filter = streamSubject(this.#namespace, subject)
-    const before = await purgeableBefore(this.#link, { stream: this.#stream, subject: filter, life, from })
-    return await this.#step('purge', () => (before === undefined ? 0 : this.#link.purge(filter, before)))
+    const before = await purgeableOf(this.#link, this.#stream, filter, snapshot)
+    const needsConsumer = snapshot === undefined
+    return await this.#step('purge', () =>
+      before === undefined ? 0 : this.#link.purge(filter, before, needsConsumer),
+    )
   }
 
   /** No time passes between upload and switch here, so what is not named by now is left over. */
-  async tidy(): Promise<void> {
+  async tidy(known: ReadonlySet<string>): Promise<void> {
     await this.#step('tidy', () => {
-      const { images, named } = this.#beside
+      const { chunks, images, named } = this.#beside
+      const { ageMsMax = Number.POSITIVE_INFINITY } = this.#link.fill(this.#stream)
+      for (const [subject, { atMs }] of named) {
+        const hasMessages = this.#link.hasMessages(streamSubject(this.#namespace, subject))
+        const isOld = this.#link.clock.nowMs() - atMs > ageMsMax
+        if (isOld && !hasMessages && !known.has(subject)) named.delete(subject)
+      }
       const objects = new Set([...named.values()].map(({ object }) => object))
       for (const name of images.keys()) if (!objects.has(name)) images.delete(name)
+      const ids = new Set(images.values())
+      for (const id of chunks.keys()) if (!ids.has(id)) chunks.delete(id)
     })
   }
 

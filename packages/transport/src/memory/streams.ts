@@ -24,17 +24,19 @@ import {
   streamSubject,
   UNTAKEN_MAX,
 } from '../nats/streams.ts'
-import type { BrokerSnapshots } from '../stream-store.ts'
+import { type BrokerSnapshots, NO_FILL, type StreamFill } from '../stream-store.ts'
 import type { MessageFate } from './conditions.ts'
 import { MemoryBeside, MemorySnapshots, type SnapshotLink } from './snapshots.ts'
 
 interface Stored extends StreamMessage {
   readonly subject: string
+  readonly atMs: number
 }
 
 interface Stream {
   readonly prefix: string
   readonly bytesMax: number
+  readonly retentionMs: number
   readonly ids: Set<string>
   readonly consumers: Set<Consumer>
   messages: Stored[]
@@ -54,8 +56,13 @@ interface Consumer {
 
 /** The streams of one broker, by name. */
 export class MemoryStreams {
+  readonly #clock: Clock
   readonly #streams = new Map<string, Stream>()
   readonly #beside = new Map<string, MemoryBeside>()
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
 
   /** What is beside the stream of a namespace. */
   beside(namespace: string): MemoryBeside {
@@ -68,8 +75,11 @@ export class MemoryStreams {
     this.#beside.delete(namespace)
   }
 
+  /** As it is now: without what is too old. */
   get(name: string): Stream | undefined {
-    return this.#streams.get(name)
+    const stream = this.#streams.get(name)
+    if (stream !== undefined) dropFirst(stream, ({ atMs }) => this.#clock.nowMs() - atMs > stream.retentionMs)
+    return stream
   }
 
   /** Another hand deletes it. */
@@ -87,12 +97,12 @@ export class MemoryStreams {
   }
 
   /** Makes it, unless it is there. */
-  ensure({ namespace, bytesMax }: StreamOptions): void {
+  ensure({ namespace, bytesMax, retentionMs }: StreamOptions): void {
     const name = streamName(namespace)
     if (this.#streams.has(name)) return
     const prefix = streamSubject(namespace, '')
     const rest = { ids: new Set<string>(), consumers: new Set<Consumer>(), messages: [] }
-    this.#streams.set(name, { prefix, bytesMax, ...rest, bytes: 0, lastPosition: 0 })
+    this.#streams.set(name, { prefix, bytesMax, retentionMs, ...rest, bytes: 0, lastPosition: 0 })
   }
 
   /** False: no stream takes this subject. */
@@ -101,9 +111,10 @@ export class MemoryStreams {
       if (!subject.startsWith(stream.prefix)) continue
       if (id !== undefined && stream.ids.has(id)) return true
       if (id !== undefined) stream.ids.add(id)
-      stream.messages.push({ position: ++stream.lastPosition, subject, payload: payload.slice() })
+      const atMs = this.#clock.nowMs()
+      stream.messages.push({ position: ++stream.lastPosition, subject, payload: payload.slice(), atMs })
       stream.bytes += payload.length
-      while (stream.bytes > stream.bytesMax) stream.bytes -= stream.messages.shift()!.payload.length
+      dropFirst(stream, () => stream.bytes > stream.bytesMax)
       for (const consumer of stream.consumers) send(stream, consumer)
       return true
     }
@@ -224,12 +235,22 @@ export class LinkStreams implements BrokerStreams, SnapshotLink {
     return this.#streams.beside(namespace)
   }
 
-  count(stream: string): number {
-    return this.#existing(stream).messages.length
+  fill(name: string): StreamFill {
+    const stream = this.#streams.get(name)
+    if (stream === undefined) return NO_FILL
+    const { messages, bytes, bytesMax, retentionMs: ageMsMax } = stream
+    const ageMs = messages.length === 0 ? 0 : this.clock.nowMs() - messages[0]!.atMs
+    return { messages: messages.length, messagesMax: undefined, bytes, bytesMax, ageMs, ageMsMax }
   }
 
-  purge(subject: string, position: number): number {
+  hasMessages(subject: string): boolean {
+    const stream = this.#streams.get(streamOf(subject))
+    return stream?.messages.some(one => one.subject === subject) === true
+  }
+
+  purge(subject: string, position: number, needsConsumer: boolean): number {
     const stream = this.#existing(streamOf(subject))
+    if (needsConsumer && ![...stream.consumers].some(one => one.subject === subject)) return 0
     let before = position
     for (const { subject: followed, untaken, next } of stream.consumers)
       if (followed === subject) before = Math.min(before, next, ...untaken)
@@ -281,6 +302,11 @@ export class LinkStreams implements BrokerStreams, SnapshotLink {
 }
 
 const NO_ANSWER = Symbol('no answer')
+
+function dropFirst(stream: Stream, isOver: (first: Stored) => boolean): void {
+  while (stream.messages.length > 0 && isOver(stream.messages[0]!))
+    stream.bytes -= stream.messages.shift()!.payload.length
+}
 
 /** What it may be sent now. */
 function send(stream: Stream, consumer: Consumer): void {

@@ -3,7 +3,15 @@
 import type { Clock } from '@homing/base'
 import { StreamError } from '../errors.ts'
 import type { StreamOptions } from '../message-types.ts'
-import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot, StreamStore } from '../stream-store.ts'
+import type {
+  BrokerSnapshots,
+  NamedSnapshot,
+  Replaced,
+  SnapshotLock,
+  StoredSnapshot,
+  StreamFill,
+  StreamStore,
+} from '../stream-store.ts'
 import type { BrokerLink, OpenBroker } from './broker.ts'
 import { streamName } from './streams.ts'
 
@@ -63,16 +71,16 @@ class BrokerStreamStore implements StreamStore {
     this.#leave()
   }
 
-  async messages(): Promise<number> {
-    return await (await this.#at()).messages()
+  async fill(): Promise<StreamFill> {
+    return await (await this.#at()).fill()
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
     return await (this.#locks ?? (await this.#at())).lock()
   }
 
-  async revision(subject: string): Promise<number> {
-    return await (await this.#at()).revision(subject)
+  async named(subject: string): Promise<NamedSnapshot> {
+    return await (await this.#at()).named(subject)
   }
 
   async read(subject: string): Promise<Uint8Array | undefined> {
@@ -83,12 +91,12 @@ class BrokerStreamStore implements StreamStore {
     return await (await this.#at()).replace(subject, snapshot, revision)
   }
 
-  async purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+  async purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
     return await (await this.#at()).purge(subject, snapshot)
   }
 
-  async tidy(): Promise<void> {
-    await (await this.#at()).tidy()
+  async tidy(known: ReadonlySet<string>): Promise<void> {
+    await (await this.#at()).tidy(known)
   }
 
   /** Resolves when there is a connection, or after STORE_CONNECT_MS_MAX. */

@@ -13,8 +13,11 @@ import { type BrokerStreams, PACK_MESSAGES_MAX, type StreamMessage, UNDER_WAY_MA
 
 /** Later batches that may be before a batch. */
 export const DISORDER_BATCHES_MAX = UNDER_WAY_MAX * PACK_MESSAGES_MAX
-/** Messages that are no batch, in a row, until a search goes on before them. */
+/** Messages that are no batch, in a row, until a search goes on before them; and those that are parts of one. */
 const UNKNOWN_MAX = 8
+const PARTS_MAX = 256
+/** Messages that are looked at, back from the end, for one of ours. */
+const BACK_MAX = 1024
 const EMPTY = new Uint8Array(0)
 
 export interface SoughtBatch {
@@ -47,15 +50,13 @@ export async function positionOf(
   let [low, high] = [first.position, last.position]
   while (low < high) {
     const middle = Math.floor((low + high) / 2)
+    const parts = new Parts()
     let found = (await streams.next(stream, subject, middle)) ?? last
-    let isBefore = isBeforeBatch(found, life, sought)
-    for (
-      let unknown = 1;
-      isBefore === undefined && unknown < UNKNOWN_MAX && found.position < high;
-      unknown++
-    ) {
+    let isBefore = isBeforeBatch(found, life, sought, parts)
+    for (let unknown = 1; isBefore === undefined && found.position < high; unknown++) {
+      if (unknown >= (livesOf(found).includes(life) ? PARTS_MAX : UNKNOWN_MAX)) break
       found = (await streams.next(stream, subject, found.position + 1)) ?? last
-      isBefore = isBeforeBatch(found, life, sought)
+      isBefore = isBeforeBatch(found, life, sought, parts)
     }
     // What is not known may be what is sought: so it is looked for before that, too.
     if (isBefore === true) low = found.position + 1
@@ -65,9 +66,9 @@ export async function positionOf(
 }
 
 /**
- * Before which position all may be purged so that every batch of this life from a sequence on stays. Cost:
- * that of `positionOf`, and a question for each message from there on, whose batches are
- * DISORDER_BATCHES_MAX at most.
+ * Before which position all may be purged so that every batch of this life from a sequence on stays.
+ * Undefined: nothing may, since a newer life has begun, whose batches cannot be told by halves. Cost: that of
+ * `positionOf`, and a question for each message from there on, whose batches are DISORDER_BATCHES_MAX at most.
  */
 export async function purgeableBefore(
   streams: Pick<BrokerStreams, 'next' | 'last'>,
@@ -75,8 +76,9 @@ export async function purgeableBefore(
 ): Promise<number | undefined> {
   const { stream, subject, life, from } = sought
   const last = await streams.last(stream, subject)
+  if (last === undefined || (await newestLife(streams, sought, last)) !== life) return undefined
   let at = await positionOf(streams, sought)
-  if (at === undefined || last === undefined) return undefined
+  if (at === undefined) return undefined
   const parts = new Parts()
   /** Where a message in parts begins that is not whole yet. */
   let begins: number | undefined
@@ -90,6 +92,51 @@ export async function purgeableBefore(
     if (position >= last.position) return begins ?? last.position
     at = position + 1
   }
+}
+
+/** The same of a snapshot; without one, all that is there now. Undefined: nothing may be purged. */
+export async function purgeableOf(
+  streams: Pick<BrokerStreams, 'next' | 'last'>,
+  stream: string,
+  subject: string,
+  snapshot: { readonly life: string; readonly keepFrom: number } | undefined,
+): Promise<number | undefined> {
+  if (snapshot !== undefined) {
+    const { life, keepFrom: from } = snapshot
+    return await purgeableBefore(streams, { stream, subject, life, from })
+  }
+  const last = await streams.last(stream, subject)
+  return last && last.position + 1
+}
+
+/** Of the last message that is a publisher's; undefined: it is not near the end. */
+async function newestLife(
+  streams: Pick<BrokerStreams, 'next' | 'last'>,
+  { stream, subject }: SoughtBatch,
+  last: StreamMessage,
+): Promise<string | undefined> {
+  let newest = livesOf(last).at(-1)
+  let end = last.position
+  for (let back = 1, looked = 0; newest === undefined && end > 1 && looked < BACK_MAX; back *= 2) {
+    const from = Math.max(1, last.position - back)
+    for (let at = from; at < end && looked < BACK_MAX; looked++) {
+      const message = await streams.next(stream, subject, at)
+      if (message === undefined || message.position >= end) break
+      newest = livesOf(message).at(-1) ?? newest
+      at = message.position + 1
+    }
+    if (looked === BACK_MAX) return undefined
+    end = from
+  }
+  return newest
+}
+
+/** Of the publishers of what is in a message, or of which it is a part; none: it is another program's. */
+function livesOf({ payload }: StreamMessage): readonly string[] {
+  return unpacked(payload).flatMap(one => {
+    const read = decodePayload(one)
+    return read !== undefined && read !== 'other-version' && isMessage(read) ? [read.life] : []
+  })
 }
 
 /** The batches of this life in a message of the stream; `parts` puts those together that are in several. */
@@ -113,12 +160,16 @@ function batchOf(payload: Uint8Array, life: string, parts: Parts): StreamBatch |
 }
 
 /** Whether a message is of another life, or of batches before this one; undefined: it tells neither. */
-function isBeforeBatch({ payload }: StreamMessage, life: string, from: number): boolean | undefined {
-  const batches = batchesOf(payload, life, new Parts())
+function isBeforeBatch(
+  message: StreamMessage,
+  life: string,
+  from: number,
+  parts: Parts,
+): boolean | undefined {
+  const batches = batchesOf(message.payload, life, parts)
   if (batches.length > 0) return batches.every(({ sequence }) => sequence < from)
-  const read = decodePayload(unpacked(payload)[0]!)
-  if (read === undefined || read === 'other-version' || !isMessage(read)) return undefined
-  return read.life === life ? undefined : true
+  const lives = livesOf(message)
+  return lives.length === 0 || lives.includes(life) ? undefined : true
 }
 
 function isMessage({ kind }: Payload): boolean {
