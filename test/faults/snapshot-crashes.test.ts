@@ -174,3 +174,20 @@ t.test(
     }
   },
 )
+
+t.test('a key that has not changed is not stored again, however full the stream stays', async t => {
+  // Less than what stays to prove a snapshot.
+  const observed = await ObservedFleet.start(FIRST, ENGINE, { hasStream: true, snapshotMessages: 5 })
+  const steps = new Steps(observed)
+  observed.beginTraffic()
+  await observed.run(10_000)
+  observed.endTraffic()
+  await observed.run(60_000)
+  const [uploads, passes] = [steps.of('upload'), steps.of('unlock')]
+  t.ok(uploads > 0)
+  await observed.run(300_000)
+  t.equal(steps.of('upload'), uploads)
+  const more = steps.of('unlock') - passes
+  t.ok(more > 0 && more < 6, `${more} passes in five minutes`)
+  await observed.fleet.stop()
+})

@@ -1,5 +1,5 @@
 /**
- * Kept lock: a lock that is renewed every RENEW_MS while something under it takes long. The lock ends by
+ * Kept lock: a lock that is renewed every LOCK_RENEW_MS while something under it takes long. The lock ends by
  * itself after 30 s, and a dump or an upload may take longer.
  *
  * Invariant  one renewal at a time: each says which one was before it.
@@ -8,7 +8,7 @@
 import type { Clock, Timer } from '@homing/base'
 import type { SnapshotLock } from '@homing/transport'
 
-export const RENEW_MS = 10_000
+const LOCK_RENEW_MS = 10_000
 
 export class KeptLock {
   readonly #lock: SnapshotLock
@@ -31,7 +31,7 @@ export class KeptLock {
   async during<T>(work: () => Promise<T>): Promise<T> {
     let timer: Timer | undefined
     const renewLater = (): void => {
-      timer = this.#clock.after(RENEW_MS, () => {
+      timer = this.#clock.after(LOCK_RENEW_MS, () => {
         this.#renewal = this.#lock.renew()
         const next = (isMine: boolean): void => {
           this.#renewal = undefined

@@ -1,22 +1,21 @@
 /**
  * Snapshot pass: takes a snapshot of every worker key whose events are in the stream, and purges what they
- * stand for, once the stream has more messages than it should, or is half as full or half as old as it may be:
- * past that the broker discards the oldest, whether a snapshot has them or not. Of all routers at a stream
- * one does so at a time.
+ * stand for, once the stream has more messages than it should, or is half as full or half as old as it may
+ * be: past that the broker discards the oldest, whether a snapshot has them or not. Of all routers at a
+ * stream one does so at a time.
  *
  *   lock ─▶ for each key: revision ─▶ dump ─▶ lock renewed ─▶ upload, switch ─▶ purge
  *           (renewed while it dumps and uploads, too: kept-lock.ts)
  *        └▶ tidy ─▶ unlock
  *
- * Cost     of a stream that is only old, keys are passed over whose snapshot is younger than a quarter of what
- *          the stream keeps: so each is dumped four times in that at most.
+ * Cost     of a stream that is only old, keys are passed over whose snapshot is younger than a quarter of
+ *          what the stream keeps: so each is dumped four times in that at most.
  *
  * Invariants
  *   I1  A snapshot is switched to only if none has come since before its dump: a holder whose lock has ended
  *       cannot replace a later one by an earlier one. Nor does a router that lags behind the one before.
- *   I2  Only what a snapshot that is in force has, or its publisher gives, and all consumers have dealt with, is
- *       purged. So whatever
- *       ends where, snapshot and stream meet.
+ *   I2  Only what a snapshot that is in force has, or its publisher gives, and all consumers have dealt with,
+ *       is purged. So whatever ends where, snapshot and stream meet.
  */
 
 import type { SnapshotAnswer } from '@homing/actors/listener'

@@ -95,8 +95,8 @@ export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
 export type KeySnapshot = StoredSnapshot
 
 /**
- * `unchanged`: it would say no more than the stored one. `ofPublisher`: its publisher gives snapshots itself, and
- * follows live. Undefined: it could not be proven later.
+ * `unchanged`: it would say no more than the stored one. `ofPublisher`: its publisher gives snapshots itself,
+ * and is followed live. Undefined: it could not be proven later.
  */
 export type SnapshotAnswer = KeySnapshot | 'unchanged' | 'ofPublisher' | undefined
 

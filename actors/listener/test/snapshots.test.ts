@@ -66,6 +66,19 @@ t.test('a snapshot is taken over, and its word for how much it knows', async t =
   }
 })
 
+t.test('asked for a snapshot, a listener says that the publisher gives them, if that knows all', async t => {
+  for (const isWhole of [true, false]) {
+    const { world, snapshot } = await sidecarWorld(t)
+    snapshot.isWhole = isWhole
+    for (let i = 0; i < 5; i++) world.source.publishStore()
+    world.startListener()
+    await world.system.settle()
+    const answer = world.listener!.ask({ type: 'snapshot' }, { timeout: 1000 })
+    await world.system.settle()
+    t.equal(await answer, isWhole ? 'ofPublisher' : undefined)
+  }
+})
+
 t.test('a publisher that offers hashes is asked for them, once', async t => {
   const { world, snapshot } = await sidecarWorld(t)
   Object.assign(snapshot, { isWhole: true, offersHashes: true })

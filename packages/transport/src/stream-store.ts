@@ -77,8 +77,8 @@ export interface StreamStore {
   purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number>
   /**
    * Deletes what is left over: snapshots of subjects that are not `known`, have no message in the stream and
-   * are older than it keeps one; objects that are no snapshot any more; and what an upload has left that ended
-   * under way.
+   * are older than it keeps one; objects that are no snapshot any more; and what an upload has left that
+   * ended under way.
    */
   tidy(known: ReadonlySet<string>): Promise<void>
 }

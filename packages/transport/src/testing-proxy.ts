@@ -8,6 +8,7 @@
 
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { Transform } from 'node:stream'
+import { systemClock } from '@homing/base'
 
 interface Cable {
   readonly near: Socket
@@ -143,7 +144,7 @@ export class TcpProxy {
 function slowed(bytesPerMs: number): Transform {
   return new Transform({
     transform(chunk: Uint8Array, _, done) {
-      setTimeout(() => done(null, chunk), chunk.length / bytesPerMs)
+      systemClock.after(chunk.length / bytesPerMs, () => done(null, chunk))
     },
   })
 }

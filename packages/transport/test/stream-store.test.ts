@@ -3,6 +3,7 @@
  * much.
  */
 
+import { createHash } from 'node:crypto'
 import { systemClock } from '@homing/base'
 import { encodeEventFrames } from '@homing/protocol'
 import { connect } from 'nats'
@@ -185,6 +186,24 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     t.equal(text(await store.read('homing.kv.known')), 'x')
     t.equal(text(await store.read('homing.kv.tells')), 'x')
   })
+
+  t.test(
+    'an entry put there by hand, as docs/durable-events.md says, is read, and replaced later',
+    async t => {
+      const { store, views } = await world(t)
+      await store.tidy(new Set())
+      const key = createHash('sha256').update(SUBJECT).digest('hex').slice(0, 32)
+      const entry = { object: `${key}.dynamo`, subject: SUBJECT, life: '0'.repeat(16), keepFrom: 0 }
+      await (await views.os(`${NAME}-images`)).putBlob({ name: entry.object }, bytes('[]'))
+      await (await views.kv(`${NAME}-snapshots`)).put(key, JSON.stringify(entry))
+      t.equal(text(await store.read(SUBJECT)), '[]')
+      await store.tidy(new Set())
+      const { revision } = await store.named(SUBJECT)
+      const next = { bytes: bytes('x'), life: '1'.repeat(16), keepFrom: 0 }
+      t.equal(await store.replace(SUBJECT, next, revision), 'replaced')
+      t.equal(text(await store.read(SUBJECT)), 'x')
+    },
+  )
 
   t.test('a stream that no publisher has made yet is empty', async t => {
     const { store } = await world(t)

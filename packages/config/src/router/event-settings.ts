@@ -160,7 +160,7 @@ export const eventSettings = [
     max: 2 ** 40,
     unit: 'messages',
     envAliases: [{ name: 'DYN_ROUTER_SNAPSHOT_THRESHOLD' }],
-    help: 'With --router-durable-kv-events: when the stream has more messages, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
+    help: 'With --router-durable-kv-events: when the stream has more messages, or is half as full or half as old as it may be, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
   },
   {
     key: 'lockStore',

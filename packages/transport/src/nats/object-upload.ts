@@ -1,12 +1,13 @@
 /**
- * Object upload: puts an object into an object store of JetStream (ADR-20), so that the nats package reads it.
- * The package's own upload publishes all chunks in one turn, and each must be answered within the time of one.
+ * Object upload: puts an object into an object store of JetStream (ADR-20), so that the nats package reads
+ * it. The package's own upload publishes all chunks in one turn, and each must be answered within the time of
+ * one.
  *
- *   chunks   $O.BUCKET.C.ID, CHUNK_BYTES each     before the entry: an object is there whole, or not at all
- *   entry    $O.BUCKET.M.NAME in base64           name, ID, size, digest
+ *   chunks   $O.BUCKET.C.ID, OBJECT_CHUNK_BYTES each   before the entry: an object is there whole, or not
+ *   entry    $O.BUCKET.M.NAME in base64                name, ID, size, digest
  *
- * Bounds   UNDER_WAY_MAX chunks are not answered yet, each for CHUNK_MS_MAX; the whole, UPLOAD_MS_MAX. Between
- *          them other work of the thread has its turn.
+ * Bounds   CHUNKS_UNDER_WAY_MAX chunks are not answered yet, each for CHUNK_MS_MAX; the whole, UPLOAD_MS_MAX.
+ *          Between them other work of the thread has its turn.
  * Fails    what was stored until then is purged, if the broker can; the next `tidy` finds the rest.
  */
 
@@ -15,8 +16,8 @@ import { systemClock } from '@homing/base'
 import type * as nats from 'nats'
 import { ANSWER_MS_MAX } from './stream-errors.ts'
 
-const CHUNK_BYTES = 128 * 1024
-const UNDER_WAY_MAX = 8
+const OBJECT_CHUNK_BYTES = 128 * 1024
+const CHUNKS_UNDER_WAY_MAX = 8
 const CHUNK_MS_MAX = 10_000
 const UPLOAD_MS_MAX = 300_000
 
@@ -33,13 +34,13 @@ export interface UploadOptions {
 export async function uploadObject(options: UploadOptions, bytes: Uint8Array): Promise<void> {
   const { connection, bucket, name, description, id } = options
   const client = connection.jetstream({ timeout: CHUNK_MS_MAX })
-  const chunkBytes = Math.min(CHUNK_BYTES, connection.info?.max_payload ?? CHUNK_BYTES)
+  const chunkBytes = Math.min(OBJECT_CHUNK_BYTES, connection.info?.max_payload ?? OBJECT_CHUNK_BYTES)
   const startedMs = systemClock.nowMs()
   const hash = createHash('sha256')
   try {
     for (let from = 0; from < bytes.length; ) {
       const stored: Promise<unknown>[] = []
-      for (; from < bytes.length && stored.length < UNDER_WAY_MAX; from += chunkBytes) {
+      for (; from < bytes.length && stored.length < CHUNKS_UNDER_WAY_MAX; from += chunkBytes) {
         const chunk = bytes.subarray(from, from + chunkBytes)
         hash.update(chunk)
         stored.push(client.publish(chunkSubject(bucket, id), chunk))

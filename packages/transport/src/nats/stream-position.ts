@@ -13,9 +13,10 @@ import { type BrokerStreams, PACK_MESSAGES_MAX, type StreamMessage, UNDER_WAY_MA
 
 /** Later batches that may be before a batch. */
 export const DISORDER_BATCHES_MAX = UNDER_WAY_MAX * PACK_MESSAGES_MAX
-/** Messages that are no batch, in a row, until a search goes on before them; and those that are parts of one. */
+/** Messages that are no batch, in a row, until a search goes on before them. */
 const UNKNOWN_MAX = 8
-const PARTS_MAX = 256
+/** …that are parts of one. */
+const UNKNOWN_PARTS_MAX = 256
 /** Messages that are looked at, back from the end, for one of ours. */
 const BACK_MAX = 1024
 const EMPTY = new Uint8Array(0)
@@ -54,7 +55,7 @@ export async function positionOf(
     let found = (await streams.next(stream, subject, middle)) ?? last
     let isBefore = isBeforeBatch(found, life, sought, parts)
     for (let unknown = 1; isBefore === undefined && found.position < high; unknown++) {
-      if (unknown >= (livesOf(found).includes(life) ? PARTS_MAX : UNKNOWN_MAX)) break
+      if (unknown >= (livesOf(found).includes(life) ? UNKNOWN_PARTS_MAX : UNKNOWN_MAX)) break
       found = (await streams.next(stream, subject, found.position + 1)) ?? last
       isBefore = isBeforeBatch(found, life, sought, parts)
     }
@@ -67,8 +68,9 @@ export async function positionOf(
 
 /**
  * Before which position all may be purged so that every batch of this life from a sequence on stays.
- * Undefined: nothing may, since a newer life has begun, whose batches cannot be told by halves. Cost: that of
- * `positionOf`, and a question for each message from there on, whose batches are DISORDER_BATCHES_MAX at most.
+ * Undefined: nothing may, since a newer life has begun, whose batches cannot be told by halves. Cost: that
+ * of `positionOf`, and a question for each message from there on, whose batches are DISORDER_BATCHES_MAX at
+ * most.
  */
 export async function purgeableBefore(
   streams: Pick<BrokerStreams, 'next' | 'last'>,
