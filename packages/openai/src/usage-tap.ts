@@ -9,8 +9,8 @@
  * line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX, and an event that
  * is not whole: a stream passes in whole events (event-relay.ts), all else as it comes.
  *
- * The events of a stream differ in their text alone. Nothing is looked for in a text, so an event that is like
- * the one that a template was made of (event-template.ts) says the same, and is not walked.
+ * The events of a stream differ in their text alone. Nothing is looked for in a text, so an event that is
+ * like the one that a template was made of (event-template.ts) says the same, and is not walked.
  *
  * It does not validate: the engine's bytes go to the client in any case. It learns nothing from a text that
  * is not JSON. Names with escapes in them are not recognised; no engine writes such names.
