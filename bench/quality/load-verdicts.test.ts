@@ -1,7 +1,13 @@
 /** That the verdicts of load-verdicts.ts can be measured; what they are is a matter of chance. */
 
 import t from 'tap'
-import { compareFleets, showsDifference, startVerdictFleet } from './load-verdicts.ts'
+import {
+  compareFleets,
+  faultsOfVerdicts,
+  showsDifference,
+  startVerdictFleet,
+  type VerdictRun,
+} from './load-verdicts.ts'
 
 t.test('two fleets are compared, each figure with an interval', async t => {
   const fleet = await startVerdictFleet(20)
@@ -18,4 +24,24 @@ t.test('two fleets are compared, each figure with an interval', async t => {
   t.ok(run.comparison.every(({ low, high }) => low !== null && high !== null && low <= high))
   const errors = run.comparison.find(({ figure }) => figure === 'error_rate')
   t.match(errors, { a: 0, b: 0, verdict: 'no difference' })
+})
+
+t.test('runs that are invalid, and verdicts that are wrong, fail the bench', async t => {
+  const run = (verdict: string, isValid = true): VerdictRun => ({
+    name: 'a run',
+    seed: 1,
+    isValid,
+    faults: isValid ? [] : ['late'],
+    comparison: [{ figure: 'ttft_mean', a: 1, b: 2, low: -2, high: -1, verdict }],
+  })
+  const [better, same] = [run('better'), run('no difference')]
+  t.strictSame(faultsOfVerdicts([better, ...Array<VerdictRun>(20).fill(same)]), [])
+  t.strictSame(faultsOfVerdicts([better, ...Array<VerdictRun>(19).fill(same), run('worse')]), [])
+  t.strictSame(faultsOfVerdicts([better, same, run('no difference', false)]), [
+    '1 of 3 runs are invalid: lower --rate',
+  ])
+  t.strictSame(faultsOfVerdicts([same]), ['the better fleet was not found'])
+  t.strictSame(faultsOfVerdicts([better, ...Array<VerdictRun>(18).fill(same), better, better]), [
+    '2 of 20 equal comparisons showed a difference',
+  ])
 })

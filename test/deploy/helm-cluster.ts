@@ -1,6 +1,7 @@
 /**
- * A cluster for `helm install`, `kubectl apply` and `kubectl label`, as far as these need one: it says which kinds
- * there are, takes every object, and keeps them. So what they send is what they would have a cluster make.
+ * A cluster for `helm install`, `kubectl apply` and `kubectl label`, as far as these need one: it says which
+ * kinds there are, takes every object, and keeps them. So what they send is what they would have a cluster
+ * make.
  */
 
 import { createServer, type Server } from 'node:http'

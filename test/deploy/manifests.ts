@@ -1,6 +1,6 @@
 /**
- * The manifests of deploy/kubernetes, put together as kustomize does: lists of files, a namespace, names of images.
- * kubectl.test.ts compares it with kustomize itself.
+ * The manifests of deploy/kubernetes, put together as kustomize does: lists of files, a namespace, names of
+ * images. kubectl.test.ts compares it with kustomize itself.
  */
 
 import assert from 'node:assert/strict'

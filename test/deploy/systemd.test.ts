@@ -1,7 +1,7 @@
 /**
- * The part of docs/deploy.md about systemd, typed in its order, with folders of this test in place of those of
- * the machine. Users and services are the machine's: where the page starts the service, the test runs what its
- * unit says.
+ * The part of docs/deploy.md about systemd, typed in its order, with folders of this test in place of those
+ * of the machine. Users and services are the machine's: where the page starts the service, the test runs what
+ * its unit says.
  */
 
 import { spawn, spawnSync } from 'node:child_process'

@@ -1,6 +1,6 @@
 /**
- * `pnpm release FOLDER`: everything that a release consists of, in FOLDER. With `--draft` the changelog may have
- * no heading of the version yet.
+ * `pnpm release FOLDER`: everything that a release consists of, in FOLDER. With `--draft` the changelog may
+ * have no heading of the version yet.
  *
  *   *.tgz                    the packages, as they would be published
  *   homing-VERSION.cdx.json  what an installed `homing` consists of (CycloneDX), by `npm sbom`

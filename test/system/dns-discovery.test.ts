@@ -1,4 +1,4 @@
-/** A router with --discovery-backend dns at a DNS server of ours, over UDP: its fleet is what the names say. */
+/** A router with --discovery-backend dns at a DNS server of ours: its fleet is what the names say. */
 
 import { createServer } from 'node:http'
 import { freePort } from '@homing/transport/testing'

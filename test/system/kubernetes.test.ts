@@ -17,7 +17,7 @@ import { RouterClient, startProcess, startTestRouter, until } from './fleet.ts'
 const MODEL = 'homing-sim'
 const PODS = 100
 const PODS_PER_SLICE = 30
-/** The bound on a change, beside what this process was held up: pods and API server are in it, the router is not. */
+/** The bound on a change, beside what this process with its pods was held up. The router is in another. */
 const LAG_MS_MAX = 1000
 const CLIENTS = 6
 const CHUNK = `data: ${JSON.stringify({ id: 'c', object: 'text_completion', created: 1, model: MODEL, choices: [{ index: 0, text: 'word ', logprobs: null, finish_reason: null }] })}\n\n`
