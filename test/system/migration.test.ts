@@ -424,6 +424,30 @@ t.test('the streams of an engine that is stopped go on elsewhere, or end with an
   await client.drained()
 })
 
+t.test(
+  'more requests than the retry budget has are saved when their engine is killed before a byte',
+  async t => {
+    const { engines, client } = await startProcesses(t, ['--router-mode', 'round-robin'])
+    const body = (i: number) => ({ model: MODEL, prompt: `prompt ${i}`, max_tokens: 800 })
+    const answers = Array.from({ length: 240 }, (_, i) => client.send('/v1/completions', { body: body(i) }))
+    await until('most of a third of them are at the engine', async () => {
+      const [key] = (await client.worker(engines[0]!.url)).worker_keys
+      return key!.load.requests >= 50 ? true : undefined
+    })
+    engines[0]!.kill('SIGKILL')
+    const statuses = (await Promise.all(answers)).map(({ status }) => status)
+    t.strictSame(
+      statuses.filter(status => status !== 200),
+      [],
+    )
+    const { text } = await client.send('/metrics')
+    const again = [...text.matchAll(/^homing_request_retries_total\{.*\} (\d+)$/gm)]
+    const count = again.reduce((sum, [, value]) => sum + Number(value), 0)
+    t.ok(count > 40, `${count} were placed again`)
+    await client.drained()
+  },
+)
+
 t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=${SEED})`, async t => {
   const random = seededRandom(SEED)
   const { engines, start, client } = await startProcesses(t, [])
