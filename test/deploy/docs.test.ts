@@ -1,6 +1,6 @@
 /**
- * docs/kubernetes.md, docs/deploy.md and the pages that it sends to: each line that is typed is checked as far
- * as this machine can. What systemd.test.ts and kubectl.test.ts type is not repeated here.
+ * docs/kubernetes.md, docs/deploy.md and the pages that it sends to: each line that is typed is checked as
+ * far as this machine can. What systemd.test.ts and kubectl.test.ts type is not repeated here.
  */
 
 import { existsSync, readFileSync } from 'node:fs'

@@ -1,6 +1,7 @@
 /**
  * The lines with kubectl in docs/kubernetes.md and docs/endpoint-picker.md, typed with a real kubectl at a
- * cluster that takes everything; and kustomize, which is in it, against what the other tests take for its output.
+ * cluster that takes everything; and kustomize, which is in it, against what the other tests take for its
+ * output.
  */
 
 import { execFile } from 'node:child_process'
