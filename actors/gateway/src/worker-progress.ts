@@ -105,14 +105,15 @@ export class WorkerProgress {
 
   /** `heardMs`: when the worker was called, or last sent a byte of this answer. */
   isLost(workerId: string, heardMs: number, nowMs: number): boolean {
-    const silentMs = nowMs - heardMs
+    // Its last bytes came to one stream after the other: all of them are lost together.
+    const lastMs = Math.max(heardMs, this.#sentMs.get(workerId) ?? Number.NEGATIVE_INFINITY)
+    const silentMs = nowMs - lastMs
     if (this.#stallMsMin === 0 || silentMs < this.#stallMsMin) return false
     const absent = this.#absent.get(workerId)
-    if (absent === undefined || (this.#sentMs.get(workerId) ?? Number.NEGATIVE_INFINITY) > heardMs)
-      return false
+    if (absent === undefined) return false
     if (!absent.isDown && silentMs < GONE_FACTOR * this.#stallMsMin) return false
     if (nowMs - Math.max(absent.sinceMs, this.#upMs) >= this.#stallMsMin) return true
-    const recentMs = Math.max(heardMs, nowMs - RECENT_MS)
+    const recentMs = Math.max(lastMs, nowMs - RECENT_MS)
     for (const [other, sentMs] of this.#sentMs) if (other !== workerId && sentMs > recentMs) return true
     return false
   }

@@ -45,6 +45,7 @@ t.test('a call is lost only if probes call its worker down, and other workers ar
   progress.sent('a', 91_000)
   t.notOk(progress.isLost('a', 90_000, 100_500), 'it has sent something since, to another request')
   t.ok(progress.isLost('a', 91_000, 101_000))
+  t.ok(progress.isLost('a', 90_999, 101_000), 'its last bytes came to another stream')
   t.notOk(progress.isLost('a', 91_000, 101_500), 'nobody sends: this router may be the one that is cut off')
   t.notOk(progress.isLost('a', 91_000, 109_999))
   t.ok(progress.isLost('a', 91_000, 110_000), 'for so long the other one stays up: it only has no requests')
