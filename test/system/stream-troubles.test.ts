@@ -125,7 +125,7 @@ t.test(
     }
     const pass = await snapshotPass(store, {
       ...{ thresholdMessages: -1, sources: [{ subject, take }] },
-      ...{ known: new Set<string>(), clock: systemClock },
+      ...{ known: () => undefined, clock: systemClock },
       warn: error => t.fail(String(error)),
     })
     t.match(pass, { outcome: 'lost', taken: 0, purgedMessages: 0 })

@@ -65,8 +65,11 @@ export interface PassOptions {
   readonly thresholdMessages: number
   /** In the order of their turns. */
   readonly sources: readonly SnapshotSource[]
-  /** Subjects of all keys of this router. */
-  readonly known: ReadonlySet<string>
+  /**
+   * Subjects of keys that this router has had in the last `keptMs`, for which the stream keeps a message;
+   * undefined: it does not run for so long.
+   */
+  known(keptMs: number): ReadonlySet<string> | undefined
   readonly clock: Clock
   /** Something could not be done; the rest is. */
   warn(error: unknown, text: string): void
@@ -113,7 +116,7 @@ export async function snapshotPass(
       }
     }
     try {
-      await store.tidy(known)
+      await store.tidy(known(ageMsMax ?? Number.POSITIVE_INFINITY))
     } catch (error) {
       outcome = 'failed'
       warn(error, 'what is left over beside the stream stays')

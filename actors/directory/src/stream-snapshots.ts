@@ -60,6 +60,9 @@ export class StreamSnapshots {
   readonly #options: StreamSnapshotsOptions
   readonly #store: StreamStore
   readonly #passes = { below: 0, locked: 0, done: 0, lost: 0, failed: 0 }
+  readonly #startedMs: number
+  /** When there was a key with this subject last. */
+  readonly #seen = new Map<string, number>()
   /** By key: for which snapshot its listener began again, and how often. */
   readonly #begun = new Map<string, { readonly revision: number; readonly times: number }>()
   #sum = { taken: 0, unchanged: 0, skipped: 0, failed: 0, purgedMessages: 0, begunAgain: 0 }
@@ -84,6 +87,7 @@ export class StreamSnapshots {
   private constructor(options: StreamSnapshotsOptions, store: StreamStore) {
     this.#options = options
     this.#store = store
+    this.#startedMs = options.context.clock.nowMs()
     options.context.schedule(TICK_MS, { type: 'snapshotsDue' })
   }
 
@@ -136,10 +140,11 @@ export class StreamSnapshots {
 
   async #pass(): Promise<void> {
     const { context, thresholdMessages } = this.#options
+    this.#see()
     const pass = await snapshotPass(this.#store, {
       thresholdMessages,
       sources: this.#sources(),
-      known: new Set([...this.#options.keys.all()].flatMap(key => this.#subjectOf(key) ?? [])),
+      known: keptMs => this.#known(keptMs),
       clock: context.clock,
       warn: (error, text) => this.#failed(error, text),
     })
@@ -165,6 +170,21 @@ export class StreamSnapshots {
     this.#vain = taken + purgedMessages > 0 ? 0 : Math.min(this.#vain + 1, VAIN_DOUBLINGS_MAX)
     this.#pause(Math.min(PAUSE_MS * 2 ** this.#vain, ageMsMax / PAUSES_MIN))
     context.log.info({ ...pass }, 'snapshots beside the stream')
+  }
+
+  #see(): void {
+    const nowMs = this.#options.context.clock.nowMs()
+    for (const key of this.#options.keys.all()) {
+      const subject = this.#subjectOf(key)
+      if (subject !== undefined) this.#seen.set(subject, nowMs)
+    }
+  }
+
+  /** A worker may be found late, or be away for a while: its snapshot is not left over before the stream is. */
+  #known(keptMs: number): ReadonlySet<string> | undefined {
+    const nowMs = this.#options.context.clock.nowMs()
+    for (const [subject, seenMs] of this.#seen) if (nowMs - seenMs > keptMs) this.#seen.delete(subject)
+    return nowMs - this.#startedMs > keptMs ? new Set(this.#seen.keys()) : undefined
   }
 
   #pause(pauseMs: number): void {

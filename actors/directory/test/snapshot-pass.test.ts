@@ -170,7 +170,7 @@ t.test('wherever a router ends, snapshot and stream meet', async t => {
       const pass = snapshotPass(broker.store(step), {
         thresholdMessages: 10,
         sources,
-        known: new Set<string>(),
+        known: () => new Set<string>(),
         clock: new SimulatedClock(),
         warn,
       }).then(
@@ -248,7 +248,7 @@ function calm(t: Test) {
   const clock = new SimulatedClock()
   return {
     thresholdMessages: 10,
-    known: new Set<string>(),
+    known: () => new Set<string>(),
     clock,
     warn: (error: unknown) => t.fail(String(error)),
   }

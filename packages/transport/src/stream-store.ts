@@ -77,10 +77,10 @@ export interface StreamStore {
   purge(subject: string, snapshot?: Omit<StoredSnapshot, 'bytes'>): Promise<number>
   /**
    * Deletes what is left over: snapshots of subjects that are not `known`, have no message in the stream and
-   * are older than it keeps one; objects that are no snapshot any more; and what an upload has left that
-   * ended under way.
+   * are older than it keeps one (undefined: it is not known yet which are in use); objects that are no
+   * snapshot any more; and what an upload has left that ended under way.
    */
-  tidy(known: ReadonlySet<string>): Promise<void>
+  tidy(known: ReadonlySet<string> | undefined): Promise<void>
 }
 
 /** The same, of one connection; for the namespace of a stream. */

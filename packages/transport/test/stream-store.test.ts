@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto'
 import { systemClock } from '@homing/base'
 import { encodeEventFrames } from '@homing/protocol'
-import { connect } from 'nats'
+import { connect, type JetStreamClient, type KV } from 'nats'
 import t, { type Test } from 'tap'
 import { resetStream, type StreamOptions } from '../src/index.ts'
 import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
@@ -205,6 +205,74 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     },
   )
 
+  t.test('a snapshot that was switched to stays, though the answer to the switch is lost', async t => {
+    const { server } = await world(t)
+    const connection = await connect({ servers: [server.address] })
+    t.teardown(() => connection.close())
+    let isLost = false
+    /** The connection, but for the answer to the first entry that is made. */
+    const lossy = withMethod(connection, 'jetstream', made => {
+      const client = made as JetStreamClient
+      const views = withMethod(client.views, 'kv', async bucket =>
+        withMethod(await (bucket as Promise<KV>), 'create', async revision => {
+          const isFirst = !isLost
+          isLost = true
+          await revision
+          if (isFirst) throw new Error('no answer')
+          return revision
+        }),
+      )
+      return new Proxy(client, {
+        get: (target, key) => {
+          const value: unknown = key === 'views' ? views : Reflect.get(target, key)
+          return typeof value === 'function' ? value.bind(target) : value
+        },
+      })
+    })
+    let names = 0
+    const store = new SystemSnapshots({
+      ...{ connection: lossy, streams: new SystemStreams(connection), namespace: STREAM.namespace },
+      ...{ newName: () => `name${names++}`, unnamedMs: 0 },
+    })
+    const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 7 }
+    await t.rejects(store.replace(SUBJECT, snapshot, 0), { code: 'HOMING_TRANSPORT_STREAM' })
+    t.ok(isLost)
+    await store.tidy(new Set([SUBJECT]))
+    t.equal(text(await store.read(SUBJECT)), 'x')
+    t.match(await store.named(SUBJECT), { life: snapshot.life, keepFrom: 7 })
+  })
+
+  t.test('an entry whose object is gone says nothing, and the next snapshot takes its place', async t => {
+    const { store, views } = await world(t)
+    const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 7 }
+    t.equal(await store.replace(SUBJECT, snapshot, 0), 'replaced')
+    const images = await views.os(`${NAME}-images`)
+    for (const { name } of await images.list()) await images.delete(name)
+    const named = await store.named(SUBJECT)
+    t.match(named, { life: '', keepFrom: 0, ageMs: Number.POSITIVE_INFINITY })
+    t.equal(await store.replace(SUBJECT, snapshot, named.revision), 'replaced')
+    t.equal(text(await store.read(SUBJECT)), 'x')
+  })
+
+  t.test('of a worker that is not known yet nothing is deleted', async t => {
+    const { server, manager } = await world(t)
+    const connection = await connect({ servers: [server.address] })
+    t.teardown(() => connection.close())
+    const store = new SystemSnapshots({
+      ...{ connection, streams: new SystemStreams(connection), namespace: STREAM.namespace },
+      ...{ newName: () => 'name', unnamedMs: 0 },
+    })
+    const short = { max_age: 1_000_000_000, duplicate_window: 1_000_000_000 }
+    await manager.streams.add({ name: NAME, subjects: ['homing-kv.fleet.>'], ...short })
+    const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 0 }
+    t.equal(await store.replace(SUBJECT, snapshot, 0), 'replaced')
+    do await store.tidy(undefined)
+    while ((await store.named(SUBJECT)).ageMs < 2000)
+    t.equal(text(await store.read(SUBJECT)), 'x')
+    await store.tidy(new Set())
+    t.equal(await store.read(SUBJECT), undefined)
+  })
+
   t.test('a stream that no publisher has made yet is empty', async t => {
     const { store } = await world(t)
     t.match(await store.fill(), { messages: 0, bytes: 0, ageMs: 0 })
@@ -352,3 +420,15 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     },
   )
 })
+
+/** `object`, whose method `name` has its answer changed. */
+function withMethod<T extends object>(object: T, name: keyof T, change: (answer: never) => unknown): T {
+  return new Proxy(object, {
+    get(target, key) {
+      const value: unknown = Reflect.get(target, key)
+      if (typeof value !== 'function') return value
+      if (key !== name) return value.bind(target)
+      return (...given: unknown[]) => change(value.apply(target, given) as never)
+    },
+  })
+}

@@ -97,7 +97,9 @@ export class MemorySnapshots implements BrokerSnapshots {
     return this.#step('named', () => {
       const named = this.#beside.named.get(subject)
       if (named === undefined) return NO_SNAPSHOT
-      const { revision, life, keepFrom, atMs } = named
+      const { object, revision, life, keepFrom, atMs } = named
+      if (!this.#beside.images.has(object))
+        return { ...NO_SNAPSHOT, revision, ageMs: Number.POSITIVE_INFINITY }
       return { revision, life, keepFrom, ageMs: this.#link.clock.nowMs() - atMs }
     })
   }
@@ -123,16 +125,12 @@ export class MemorySnapshots implements BrokerSnapshots {
         this.#beside.chunks.delete(this.#beside.images.get(name) ?? '')
         this.#beside.images.delete(name)
       })
-    const switching = this.#step('switch', () => {
+    const isSwitched = await this.#step('switch', () => {
       const beside = this.#beside
       if ((beside.named.get(subject)?.revision ?? 0) !== revision) return false
       const next = ++beside.revision
       beside.named.set(subject, { object, life, keepFrom, revision: next, atMs: this.#link.clock.nowMs() })
       return true
-    })
-    const isSwitched = await switching.catch(async (error: unknown) => {
-      await drop(object).catch(() => {})
-      throw error
     })
     const dropped = isSwitched ? before?.object : object
     if (dropped !== undefined) await drop(dropped)
@@ -149,14 +147,14 @@ export class MemorySnapshots implements BrokerSnapshots {
   }
 
   /** No time passes between upload and switch here, so what is not named by now is left over. */
-  async tidy(known: ReadonlySet<string>): Promise<void> {
+  async tidy(known: ReadonlySet<string> | undefined): Promise<void> {
     await this.#step('tidy', () => {
       const { chunks, images, named } = this.#beside
       const { ageMsMax = Number.POSITIVE_INFINITY } = this.#link.fill(this.#stream)
       for (const [subject, { atMs }] of named) {
         const hasMessages = this.#link.hasMessages(streamSubject(this.#namespace, subject))
         const isOld = this.#link.clock.nowMs() - atMs > ageMsMax
-        if (isOld && !hasMessages && !known.has(subject)) named.delete(subject)
+        if (isOld && !hasMessages && known?.has(subject) === false) named.delete(subject)
       }
       const objects = new Set([...named.values()].map(({ object }) => object))
       for (const name of images.keys()) if (!objects.has(name)) images.delete(name)

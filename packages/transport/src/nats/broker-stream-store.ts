@@ -95,7 +95,7 @@ class BrokerStreamStore implements StreamStore {
     return await (await this.#at()).purge(subject, snapshot)
   }
 
-  async tidy(known: ReadonlySet<string>): Promise<void> {
+  async tidy(known: ReadonlySet<string> | undefined): Promise<void> {
     await (await this.#at()).tidy(known)
   }
 

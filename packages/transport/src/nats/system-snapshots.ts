@@ -111,8 +111,12 @@ export class SystemSnapshots implements BrokerSnapshots {
               revision = await locks.update(LOCK_KEY, owner, revision)
               return true
             } catch (error) {
-              if (isWrongLast(error)) return false
-              throw error
+              if (!isWrongLast(error)) throw error
+              // The answer to the renewal before may have been lost.
+              const entry = await liveEntry(locks, LOCK_KEY)
+              if (entry?.string() !== owner) return false
+              revision = await locks.update(LOCK_KEY, owner, entry.revision)
+              return true
             }
           }),
         release: () =>
@@ -130,12 +134,17 @@ export class SystemSnapshots implements BrokerSnapshots {
 
   async named(subject: string): Promise<NamedSnapshot> {
     const look = async (): Promise<NamedSnapshot> => {
-      const { snapshots } = await this.#opened()
+      const { images, snapshots } = await this.#opened()
       const entry = await liveEntry(snapshots, keyOf(subject))
       if (entry === undefined) return NO_SNAPSHOT
-      const { life, keepFrom } = tryNamed(entry) ?? NO_SNAPSHOT
+      const { revision } = entry
+      const named = tryNamed(entry)
+      const object = named && (await images.info(named.object))
+      // Nothing that could be read: the next one takes its place.
+      if (named === undefined || object == null || object.deleted)
+        return { ...NO_SNAPSHOT, revision, ageMs: Number.POSITIVE_INFINITY }
       const ageMs = Math.max(0, (await this.#brokerMs()) - entry.created.getTime())
-      return { revision: entry.revision, life, keepFrom, ageMs }
+      return { revision, life: named.life, keepFrom: named.keepFrom, ageMs }
     }
     return await this.#run('look at the snapshots of', () => withinMs(LOOK_MS_MAX, look))
   }
@@ -178,9 +187,9 @@ export class SystemSnapshots implements BrokerSnapshots {
         if (revision === 0) await snapshots.create(key, text)
         else await snapshots.update(key, text, revision)
       } catch (error) {
-        // Nothing names it: a later one would find it only when it is old.
-        await images.delete(object).catch(() => {})
+        // It may name it all the same, and the answer be lost: then only `tidy` can tell.
         if (!isWrongLast(error)) throw error
+        await images.delete(object).catch(() => {})
         return 'late'
       }
       if (named !== undefined) await images.delete(named.object)
@@ -214,7 +223,7 @@ export class SystemSnapshots implements BrokerSnapshots {
   }
 
   /** By the times of the broker: the clocks of those who upload and of those who tidy may differ. */
-  async tidy(known: ReadonlySet<string>): Promise<void> {
+  async tidy(known: ReadonlySet<string> | undefined): Promise<void> {
     await this.#run('tidy', async () => {
       const { images, snapshots } = await this.#opened()
       const { unnamedMs = UNNAMED_MS } = this.#options
@@ -228,7 +237,7 @@ export class SystemSnapshots implements BrokerSnapshots {
         if (entry === undefined) continue
         const { object, subject: source } = tryNamed(entry) ?? {}
         const isOld = entry.created.getTime() < nowMs - ageMsMax
-        if (isOld && !(await this.#isInUse(source, known))) await this.#forget(entry)
+        if (isOld && known !== undefined && !(await this.#isInUse(source, known))) await this.#forget(entry)
         else if (object !== undefined) named.add(object)
       }
       const kept = new Set<string>()
