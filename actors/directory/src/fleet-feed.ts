@@ -261,6 +261,7 @@ export class FleetFeed {
       calledAt: routeTo(spec, this.#requestPlane)?.endpoint,
       ...stateOf(worker),
       unansweredSinceMs: worker.unansweredSinceMs,
+      ...(worker.isDownByAnswer ? { isDownByAnswer: true } : {}),
       ...this.#workers.facts(worker),
       taints,
       usesKey: this.#hasEngineKey || spec.key !== undefined,

@@ -246,6 +246,8 @@ export type DirectoryMessage =
       readonly isLocal: boolean
       /** It did not answer in time. */
       readonly isSlow: boolean
+      /** It answered, though not as one that takes requests. */
+      readonly isAnswered?: boolean | undefined
       /** Names of the models that it lists; undefined: its answer has no list. */
       readonly models: readonly string[] | undefined
       /** Undefined: it does not say. */

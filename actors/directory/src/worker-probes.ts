@@ -75,6 +75,13 @@ const SUSPECT_EPISODE_MS = 500
 
 type HealthChecked = Extract<DirectoryMessage, { readonly type: 'healthChecked' }>
 
+/** A probe that found no worker that takes requests. */
+interface Missed {
+  readonly reason: string
+  readonly isSlow?: boolean | undefined
+  readonly isAnswered?: boolean | undefined
+}
+
 interface Probing {
   /** Misses in a row. */
   misses: number
@@ -153,7 +160,7 @@ export class WorkerProbes {
     worker.wasProbed = true
     if (outcome.reached) this.#reached(worker, outcome)
     else if (outcome.isLocal === true) this.#notAsked(worker, outcome.reason)
-    else this.#missed(worker, outcome.reason, outcome.isSlow === true)
+    else this.#missed(worker, outcome)
     if (isFirst && !outcome.reached && outcome.isLocal !== true) {
       this.#context.log.warn(
         { worker: workerId, reason: outcome.reason },
@@ -164,12 +171,21 @@ export class WorkerProbes {
   }
 
   /** The answer of a cheap probe; no fault: it is healthy. */
-  healthChecked({ workerId, turn, fault, isLocal, isSlow, models, isAsleep }: HealthChecked): void {
+  healthChecked({
+    workerId,
+    turn,
+    fault,
+    isLocal,
+    isSlow,
+    isAnswered,
+    models,
+    isAsleep,
+  }: HealthChecked): void {
     this.#hasEnded(turn)
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
     if (fault !== undefined && isLocal) this.#notAsked(worker, fault)
-    else if (fault !== undefined) this.#missed(worker, fault, isSlow)
+    else if (fault !== undefined) this.#missed(worker, { reason: fault, isSlow, isAnswered })
     else {
       this.#couldNotAsk = false
       const probing = this.#probings.get(worker)!
@@ -310,6 +326,7 @@ export class WorkerProbes {
           fault: health.isHealthy ? undefined : health.reason,
           isLocal: !health.isHealthy && health.isLocal,
           isSlow: !health.isHealthy && health.isSlow,
+          isAnswered: !health.isHealthy && health.isAnswered,
           models: health.isHealthy ? health.models : undefined,
           isAsleep: health.isHealthy ? health.isAsleep : undefined,
         }),
@@ -356,6 +373,7 @@ export class WorkerProbes {
       worker.state = 'up'
       worker.stateReason = 'answers'
       worker.unansweredSinceMs = undefined
+      worker.isDownByAnswer = false
     }
     this.#options.reached(worker, outcome, wasDown)
     if (worker.outcome !== undefined && owesEventSources(worker.spec, worker.outcome)) {
@@ -364,7 +382,7 @@ export class WorkerProbes {
     this.#schedule(worker, this.#options.probeIntervalMs)
   }
 
-  #missed(worker: Worker, reason: string, isSlow: boolean): void {
+  #missed(worker: Worker, { reason, isSlow = false, isAnswered = false }: Missed): void {
     const probing = this.#probings.get(worker)!
     if (isSlow && worker.state === 'up' && this.#context.clock.nowMs() - probing.aliveMs < ALIVE_MS) {
       probing.misses = Math.min(probing.misses + 1, MISSES_MAX - 1)
@@ -380,14 +398,15 @@ export class WorkerProbes {
     if (worker.state !== 'down') probing.retryMs = PROBE_RETRY_MS_MIN
     else probing.retryMs = Math.min(PROBE_RETRY_MS_MAX, probing.retryMs * 2)
     probing.misses = Math.min(probing.misses, MISSES_MAX)
-    this.#goDown(worker, reason)
+    this.#goDown(worker, reason, isAnswered)
     this.#schedule(worker, probing.retryMs)
   }
 
-  #goDown(worker: Worker, reason: string): void {
+  #goDown(worker: Worker, reason: string, isAnswered = false): void {
     if (worker.state === 'up') this.#context.log.warn({ worker: worker.spec.id, reason }, 'worker is down')
     worker.state = 'down'
     worker.stateReason = reason
+    worker.isDownByAnswer = isAnswered
     worker.unansweredSinceMs ??= this.#context.clock.wallMs()
   }
 

@@ -40,6 +40,7 @@ export class WorkerTable {
       state: 'probing',
       stateReason: 'not probed yet',
       unansweredSinceMs: undefined,
+      isDownByAnswer: false,
       wasProbed: false,
       joinedMs,
       drain: undefined,

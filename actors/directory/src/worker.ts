@@ -18,6 +18,8 @@ export interface Worker {
   stateReason: string
   /** Unix milliseconds; undefined: it answers. */
   unansweredSinceMs: number | undefined
+  /** It is down, and answered the last probe. */
+  isDownByAnswer: boolean
   /** A probe has ended, whatever it found. */
   wasProbed: boolean
 

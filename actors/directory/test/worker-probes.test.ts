@@ -144,7 +144,7 @@ t.test('/health 5xx takes a worker down whatever its models say, 404 and silence
   t.equal(w.worker().state, 'up', 'a busy engine may answer late')
   health = 503
   await w.system.advance('10s')
-  t.match(w.worker(), { state: 'down', stateReason: 'GET /health answers 503' })
+  t.match(w.worker(), { state: 'down', stateReason: 'GET /health answers 503', isDownByAnswer: true })
   health = 200
   await w.system.advance('5s')
   t.equal(w.worker().state, 'up')

@@ -34,18 +34,15 @@ export interface TurnsOwner {
   guard(run: () => void): void
 }
 
+export type TurnsParts = Pick<CommonParts, 'context' | 'metrics' | 'placements' | 'retryBudget'>
+
 export class ExchangeTurns {
-  readonly #parts: Pick<CommonParts, 'context' | 'metrics' | 'retryBudget'>
+  readonly #parts: TurnsParts
   readonly #steps: ExchangeSteps
   readonly #end: ExchangeEnd
   readonly #owner: TurnsOwner
 
-  constructor(
-    parts: Pick<CommonParts, 'context' | 'metrics' | 'retryBudget'>,
-    steps: ExchangeSteps,
-    end: ExchangeEnd,
-    owner: TurnsOwner,
-  ) {
+  constructor(parts: TurnsParts, steps: ExchangeSteps, end: ExchangeEnd, owner: TurnsOwner) {
     this.#parts = parts
     this.#steps = steps
     this.#end = end
@@ -179,9 +176,22 @@ export class ExchangeTurns {
   }
 
   /** Its worker is well, and is to be left: another one goes on if one can; else all stays as it is. */
-  move(error: ErrorRecord): void {
-    const { request, calls, continuation } = this.#steps
-    if (request.state !== 'relaying' || !continuation.mayMove) return
+  async move(error: ErrorRecord): Promise<void> {
+    const { request, continuation, failures } = this.#steps
+    const { workerId } = this.#decision!
+    const mayMove = (): boolean =>
+      request.state === 'relaying' && continuation.mayMove && this.#decision!.workerId === workerId
+    if (!mayMove()) return
+    // What is left once cannot be had back.
+    const { routing } = request.ready
+    const excludedWorkers = [...failures.workers, workerId]
+    const measured = await this.#parts.placements.measure({ ...routing, excludedWorkers })
+    if ('code' in measured || !mayMove()) return
+    this.#owner.guard(() => this.#move(error))
+  }
+
+  #move(error: ErrorRecord): void {
+    const { request, calls } = this.#steps
     request.goesTo('continuing')
     calls.holdBack()
     void this.#continue(error, true, () => {

@@ -170,7 +170,7 @@ export class Exchange {
         return
       const { worker, workerId } = this.#decision!
       if (!workerIds.has(workerId) || !serves(request.ready.routing.model)) return
-      this.#turns.move(toErrorRecord(new UpstreamFailedError(worker, 'its drain took too long')))
+      void this.#turns.move(toErrorRecord(new UpstreamFailedError(worker, 'its drain took too long')))
     })
   }
 
@@ -181,11 +181,12 @@ export class Exchange {
     const isContinuing = request.state === 'continuing'
     const mayBeSilent = isContinuing || calls.isPaused || call?.isUnseen === true
     const failed = this.#turns.failed
+    const isPouring = request.state === 'relaying' && call?.isStream === true
     // Slices have limits of their own.
     const wholeMs = nowMs - (slices.computed === undefined ? figures.decidedMs : figures.attemptMs)
     if (!mayBeSilent && nowMs - figures.heardMs >= silenceMsMax)
       this.#turns.take(failures.tooLong(failed, `no byte for ${silenceMsMax} ms`, true))
-    else if (!mayBeSilent && failures.isLost(failed, figures.heardMs, nowMs))
+    else if (!mayBeSilent && failures.isLost(failed, figures.heardMs, nowMs, isPouring))
       this.#turns.take(failures.lost(failed, nowMs - figures.heardMs))
     else if (request.state === 'calling' && failures.isStalled(failed, request.ready.routing, nowMs))
       this.#turns.take(failures.stalled(failed, nowMs))

@@ -88,6 +88,8 @@ export interface BrokenCall {
   readonly reusedConnection: boolean
   /** Origin of another worker, which has got the request and answers it; default: none. */
   readonly servedBy?: string | undefined
+  /** Its engine says that it gave the request up, as one that ends does with all that it has. */
+  readonly isGivenUp?: boolean
 }
 
 /** A worker's whole answer with a failing status, for the client in case no worker serves the request. */
@@ -429,7 +431,12 @@ export class WorkerCall {
     const cut = usage === undefined ? undefined : isClosed ? cutOf(answer, usage) : this.#lackOf(usage)
     if (cut !== undefined) this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
     else if (isHeld && this.#isJson && isGivenUpAnswer(Buffer.concat(this.#heldBytes)))
-      this.#break({ reason: 'it gave up the request', failure: 'protocol', reusedConnection: false })
+      this.#break({
+        reason: 'it gave up the request',
+        failure: 'protocol',
+        reusedConnection: false,
+        isGivenUp: true,
+      })
     else this.#endWhole()
   }
 
@@ -447,6 +454,8 @@ export class WorkerCall {
     this.#releaseHead()
     const rest = this.#tap?.takeRest()
     if (rest !== undefined && rest.length > 0) this.#handler.data(rest)
+    // What it says may be an end that is none.
+    if (this.#isOver) return
     const form = this.#tap?.finish().isDone === true ? this.#learner?.form() : undefined
     if (form !== undefined) this.#parts.streamForms.learned(decision, this.#request.path, form)
     this.#over()

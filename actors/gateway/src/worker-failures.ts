@@ -128,7 +128,10 @@ export class WorkerFailures {
     return this.#giveUp(call, upstreamFailed(decision, `answered ${status}`), wasTaken)
   }
 
-  broke(call: FailedCall, { reason, failure, reusedConnection, servedBy }: BrokenCall): Turn {
+  broke(
+    call: FailedCall,
+    { reason, failure, reusedConnection, servedBy, isGivenUp = false }: BrokenCall,
+  ): Turn {
     const { decision, body, calledMs, isRelaying, mayCallAgain, isHedging } = call
     const { workerId } = decision
     const { directory, deadlyPrompts } = this.#parts
@@ -147,7 +150,7 @@ export class WorkerFailures {
     if (failure !== 'request' && failure !== 'full' && failure !== 'local')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     // An engine that dies takes along whatever it has: the retry budget would save only the first of them.
-    const isLoss = failure === 'reset' && this.#tried.isUntaken
+    const isLoss = (failure === 'reset' || isGivenUp) && this.#tried.isUntaken
     const isCharged = wasAsked && !isLoss && this.#tried.isCharged
     const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken, isCharged) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
@@ -196,8 +199,8 @@ export class WorkerFailures {
   }
 
   /** Its worker does not answer any more. */
-  isLost({ decision }: FailedCall, heardMs: number, nowMs: number): boolean {
-    return this.#parts.progress.isLost(decision.workerId, heardMs, nowMs)
+  isLost({ decision }: FailedCall, heardMs: number, nowMs: number, isPouring: boolean): boolean {
+    return this.#parts.progress.isLost(decision.workerId, heardMs, nowMs, isPouring)
   }
 
   /** How many it takes along is not the choice of their clients: they are placed again beyond the budget. */

@@ -8,11 +8,11 @@
  * answers), and than MS_PER_PROMPT_TOKEN for each token of its prompt. Before SEEN_MIN answers of that kind
  * nothing is known, and nothing is stalled.
  *
- * A call is lost, also in the middle of its answer, when all of this holds: probes call its worker down; the
- * worker has sent nothing to any request for `stallMsMin`; and it is not this router that is cut off: another
+ * A call is lost, also in the middle of its answer, when all of this holds: probes call its worker down and get
+ * no answer (one that ends may say so, and go on with what it has); the worker has sent nothing to any request for `stallMsMin`; and it is not this router that is cut off: another
  * worker has sent something in the last RECENT_MS, or is up still, `stallMsMin` after this one went down. A
  * worker that is only slow answers its probes, so its streams are left alone. Nobody probes one that has left
- * the fleet while it was up: it is lost after GONE_FACTOR times that silence.
+ * the fleet while it was up: its streams that have begun are lost after GONE_FACTOR times that silence.
  *
  * Bounds   PROGRESS_WORKERS_MAX workers; the one that has sent nothing for longest is forgotten, and of those
  *          that are lost the one that is so for longest.
@@ -91,10 +91,10 @@ export class WorkerProgress {
   takeFleet({ workers }: Pick<Fleet, 'workers'>, nowMs: number): void {
     const present = new Set<string>()
     let isAnyUp = false
-    for (const { id, state } of workers) {
+    for (const { id, state, isDownByAnswer } of workers) {
       present.add(id)
       isAnyUp ||= state !== 'down' && state !== 'probing'
-      if (state !== 'down') this.#absent.delete(id)
+      if (state !== 'down' || isDownByAnswer === true) this.#absent.delete(id)
       else if (this.#absent.get(id)?.isDown !== true) this.#isAbsent(id, { sinceMs: nowMs, isDown: true })
     }
     for (const id of this.#present)
@@ -103,15 +103,18 @@ export class WorkerProgress {
     this.#upMs = isAnyUp ? Math.min(this.#upMs, nowMs) : Number.POSITIVE_INFINITY
   }
 
-  /** `heardMs`: when the worker was called, or last sent a byte of this answer. */
-  isLost(workerId: string, heardMs: number, nowMs: number): boolean {
+  /**
+   * `heardMs`: when the worker was called, or last sent a byte of this answer. `isPouring`: it is a stream
+   * that has begun; all else may be silent until its end.
+   */
+  isLost(workerId: string, heardMs: number, nowMs: number, isPouring = false): boolean {
     // Its last bytes came to one stream after the other: all of them are lost together.
     const lastMs = Math.max(heardMs, this.#sentMs.get(workerId) ?? Number.NEGATIVE_INFINITY)
     const silentMs = nowMs - lastMs
     if (this.#stallMsMin === 0 || silentMs < this.#stallMsMin) return false
     const absent = this.#absent.get(workerId)
     if (absent === undefined) return false
-    if (!absent.isDown && silentMs < GONE_FACTOR * this.#stallMsMin) return false
+    if (!absent.isDown && !(isPouring && silentMs >= GONE_FACTOR * this.#stallMsMin)) return false
     if (nowMs - Math.max(absent.sinceMs, this.#upMs) >= this.#stallMsMin) return true
     const recentMs = Math.max(lastMs, nowMs - RECENT_MS)
     for (const [other, sentMs] of this.#sentMs) if (other !== workerId && sentMs > recentMs) return true

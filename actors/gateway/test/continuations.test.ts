@@ -52,12 +52,18 @@ async function run(
     dies = true,
     joins = [],
     more = {},
+    takes = true,
+    reads = () => {},
   }: {
     body?: object
     migrationsMax?: number
     dies?: boolean
     joins?: readonly string[]
     more?: Partial<ReadRequest>
+    /** A worker would take what is left. */
+    takes?: boolean
+    /** Called when ids are asked for. */
+    reads?: () => void
   } = {},
 ) {
   let port = 0
@@ -66,7 +72,9 @@ async function run(
     t,
     { exchangeLimits: { ...LIMITS, migrationsMax }, audit: false, accessLog: { path: '-', sample: 1 } },
     {
+      measure: () => (takes ? { cachedTokens: 0, boundWorker: undefined } : undefined),
       read: ({ body: bytes, wantTokenIds }) => {
+        if (wantTokenIds) reads()
         const { prompt } = JSON.parse(textOf(bytes)) as { prompt?: unknown }
         // As a tokenizer that treats the beginning of a text otherwise, and makes one token of some pairs.
         const isPair = joins.some(pair => typeof prompt === 'string' && prompt.startsWith(pair))
@@ -173,12 +181,19 @@ t.test(
       ['it may go on', {}, [other], 1, goes],
       ['no other worker is up', {}, [down], 1, stays],
       ['no worker may go on', {}, [other], 0, stays],
+      ['none would take it', {}, [other], 1, stays],
       ['logprobs', { logprobs: true }, [other], 1, stays],
       ['a stop string may have begun', { stop: ['e!'] }, [other], 1, stays],
       ['nobody knows how long it may be', { max_tokens: undefined }, [endless], 1, stays],
     ] as const) {
       let first: HttpExchange | undefined
       let isGone = false
+      let hasMore = false
+      const more = (): void => {
+        if (first === undefined || isGone || hasMore) return
+        hasMore = true
+        data(text(' and'))(first)
+      }
       const held: Act = exchange => {
         first = exchange
         exchange.onClientGone(() => {
@@ -193,15 +208,17 @@ t.test(
         body: { ...BODY, ...members },
         migrationsMax,
         dies: false,
+        takes: what !== 'none would take it',
+        // It comes while the ids of the text are looked for.
+        reads: () => more(),
       })
       world.ref.tell({ type: 'fleet', fleet: fleetOf(...fleet), overdue: [`${WORKER_HOST}:7`] })
       await world.system.settle()
       t.equal(sent.length, 1, 'that was another worker')
       world.ref.tell({ type: 'fleet', fleet: fleetOf(...fleet), overdue: [`${WORKER_HOST}:1`] })
-      // It comes while the ids of the text are looked for.
-      if (!isGone) data(text(' and'))(first!)
       await world.system.settle()
       await world.system.advance(10)
+      more()
       if (!isGone) finish(text(' more', 'stop') + DONE)(first!)
       await world.system.settle()
       t.strictSame(seen(client.body), [expected.said, 'done'], what)

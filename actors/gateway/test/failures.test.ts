@@ -58,10 +58,18 @@ t.test('a call is lost only if probes call its worker down, and other workers ar
   t.notOk(progress.isLost('a', 91_000, 300_000), 'it is back')
   progress.takeFleet(fleet({ b: 'up' }), 300_000)
   t.notOk(
-    progress.isLost('a', 300_000, 359_999),
+    progress.isLost('a', 300_000, 359_999, true),
     'nobody probes one that has left: it may be slow for a minute',
   )
-  t.ok(progress.isLost('a', 300_000, 360_000))
+  t.ok(progress.isLost('a', 300_000, 360_000, true))
+  t.notOk(progress.isLost('a', 300_000, 900_000), 'an answer that is no stream is silent until its end')
+  progress.takeFleet(fleet({ a: 'up', b: 'up' }), 1_000_000)
+  const ending = fleet({ a: 'down', b: 'up' })
+  const [a, b] = ending.workers
+  progress.takeFleet({ workers: [{ ...a!, isDownByAnswer: true }, b!] }, 1_000_000)
+  t.notOk(progress.isLost('a', 0, 1_900_000), 'it says that it ends, and may end what it has')
+  progress.takeFleet(ending, 2_000_000)
+  t.ok(progress.isLost('a', 0, 2_010_000), 'it says nothing any more')
   const off = new WorkerProgress(0)
   off.takeFleet(fleet({ a: 'down', b: 'up' }), 0)
   t.notOk(off.isLost('a', 0, 1e9), 'switched off')

@@ -89,6 +89,8 @@ export interface WorkerRecord {
    * Since when it does not answer: since it joined, or went down; Unix milliseconds. Undefined: it answers.
    */
   readonly unansweredSinceMs?: number | undefined
+  /** It is down by its own word: it answers probes, and may go on with what it has. Default false. */
+  readonly isDownByAnswer?: boolean
   /**
    * It leaves with its last open request, whatever its state: one that drains may be down, or was never
    * reached.

@@ -14,6 +14,8 @@ export type ProbeOutcome =
       readonly reason: string
       readonly isLocal?: boolean
       readonly isSlow?: boolean
+      /** It answers, though not as one that takes requests. */
+      readonly isAnswered?: boolean
     }
   | {
       readonly reached: true

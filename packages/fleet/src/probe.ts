@@ -65,9 +65,10 @@ export async function probeWorker(
   const first = await ask('/v1/models')
   if (first instanceof Error)
     return { reached: false, reason: withAdvice(first), isLocal: isLocal(first), isSlow: isSlow(first) }
-  if (first.status !== 200) return { reached: false, reason: statusReason(first, hasKey) }
+  if (first.status !== 200) return { reached: false, reason: statusReason(first, hasKey), isAnswered: true }
   const list = readModels(tryJson(first))
-  if (list === undefined) return { reached: false, reason: 'GET /v1/models does not answer a list of models' }
+  if (list === undefined)
+    return { reached: false, reason: 'GET /v1/models does not answer a list of models', isAnswered: true }
 
   const model = list.models[0]?.name
   const [health, version, info, olderInfo, modelInfo, sources, metricsReply, tokenize, sleeping] =
@@ -83,7 +84,7 @@ export async function probeWorker(
       ask('/is_sleeping'),
     ])
   const sickness = sicknessOf(health)
-  if (sickness !== undefined) return { reached: false, reason: sickness }
+  if (sickness !== undefined) return { reached: false, reason: sickness, isAnswered: true }
   const serverInfo = readServerInfo(tryJson(info), host) ?? readServerInfo(tryJson(olderInfo), host)
   const metrics = isAnswer(metricsReply) ? readMetrics(utf8.decode(metricsReply.body)) : undefined
   const versionText = readVersion(tryJson(version))
@@ -145,6 +146,8 @@ export type HealthOutcome =
       readonly reason: string
       readonly isLocal: boolean
       readonly isSlow: boolean
+      /** It answers, though not as one that takes requests. */
+      readonly isAnswered?: boolean
     }
 
 /**
@@ -167,15 +170,17 @@ export async function checkHealth(
   if (answer instanceof Error)
     return { isHealthy: false, reason: withAdvice(answer), isLocal: isLocal(answer), isSlow: isSlow(answer) }
   if (answer.status >= 500 || answer.status === 401 || answer.status === 403)
-    return { isHealthy: false, reason: statusReason(answer, hasKey), isLocal: false, isSlow: false }
+    return { ...ANSWERED, reason: statusReason(answer, hasKey) }
   const sickness = sicknessOf(health)
-  if (sickness !== undefined) return { isHealthy: false, reason: sickness, isLocal: false, isSlow: false }
+  if (sickness !== undefined) return { ...ANSWERED, reason: sickness }
   return {
     isHealthy: true,
     models: readModels(tryJson(answer))?.models.map(({ name }) => name),
     isAsleep: sleeping && readEngineSleep(tryJson(sleeping), undefined)?.isAsleep,
   }
 }
+
+const ANSWERED = { isHealthy: false, isLocal: false, isSlow: false, isAnswered: true } as const
 
 /** Why a worker cannot serve, by its own word; undefined: it does not say so. */
 function sicknessOf(health: HttpReply | Error): string | undefined {

@@ -234,7 +234,8 @@ export function place(
   const { request, roomRules, load, found, isWaiting, isChosen } = situation
   const all = filtered(situation, settings, means)
   if ('code' in all) return all
-  const known = notBusy(all, situation, settings)
+  // What is left of a stream was admitted with it.
+  const known = request.continues === undefined ? notBusy(all, situation, settings) : all
   const busy = ({ overlaps, candidates }: Known): Busy => ({
     kind: 'busy',
     cachedTokens: bestCachedTokens(request, overlaps, candidates.length),
