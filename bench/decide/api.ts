@@ -156,7 +156,7 @@ function bodyOf(seed: number): ProgramPrompt {
 
 /** As KvRouter gives it to the gateway. */
 function askedOf(tokens: TokenIds): ProgramPrompt {
-  return questionOf('choose a worker', tokens, { model: 'm' })
+  return questionOf('choose a worker', tokens, { model: 'm' }, true)
 }
 
 export async function measureApi({ fleets, rounds }: ApiParameters): Promise<Measures> {

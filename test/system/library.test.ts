@@ -148,6 +148,17 @@ t.test('one router', async t => {
     await idle(router)
   })
 
+  t.test('asks for several outputs at once, and each comes once', async t => {
+    const stream = router.generate({
+      tokenIds: newPrompt(1),
+      stopConditions: { maxTokens: 3, ignoreEos: true },
+    })
+    const iterator = stream[Symbol.asyncIterator]()
+    const found = await Promise.all(Array.from({ length: 6 }, () => iterator.next()))
+    t.equal(found.flatMap(({ value }) => (value === undefined ? [] : [...value.tokenIds])).length, 3)
+    t.ok(found.at(-1)!.done)
+  })
+
   t.test('says with a code what cannot be done', async t => {
     const prompt = newPrompt(1)
     await router.bestWorker(prompt, { requestId: 'a' })
@@ -169,6 +180,20 @@ t.test('one router', async t => {
         code: 'HOMING_LIBRARY_BAD_OPTION',
         message,
       })
+    for (const [option, options] of [
+      ['workerId', { workerId: Number.NaN }],
+      ['override.overlapScoreWeight', { override: { overlapScoreWeight: Number.POSITIVE_INFINITY } }],
+      ['override', { override: null }],
+      ['workerId', { workerId: 1n }],
+    ] as const)
+      await t.rejects(router.bestWorker(prompt, options as object), {
+        code: 'HOMING_LIBRARY_BAD_OPTION',
+        message: new RegExp(`^cannot choose a worker: ${option.replace('.', '\\.')}: `),
+      })
+    await t.rejects(router.getPotentialLoads(prompt, { requestId: 'a' } as object), {
+      code: 'HOMING_LIBRARY_BAD_OPTION',
+      message: /: requestId: there is no such member; known: model, override/,
+    })
     await t.rejects(router.bestWorker(prompt, { override: { routerTemperature: -1 } }), {
       code: 'HOMING_OPENAI_INVALID_REQUEST',
       message: /router_temperature -1: use a number from 0 to 1000/,

@@ -39,7 +39,8 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
   #isPaused = false
   #isOver = false
   #failure: unknown
-  #wake: (() => void) | undefined
+  /** Calls of `next` that wait. */
+  #waiting: (() => void)[] = []
 
   /** `start`: begins the call; it is not called for a signal that is aborted already. */
   constructor(start: (handler: HttpResponseHandler) => HttpCall, signal: AbortSignal | undefined) {
@@ -80,7 +81,7 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
       if (this.#isOver) return { done: true, value: undefined }
       this.#resume()
       await new Promise<void>(resolve => {
-        this.#wake = resolve
+        this.#waiting.push(resolve)
       })
     }
   }
@@ -162,8 +163,8 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
   }
 
   #wakeUp(): void {
-    const wake = this.#wake
-    this.#wake = undefined
-    wake?.()
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const wake of waiting) wake()
   }
 }

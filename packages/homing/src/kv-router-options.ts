@@ -128,6 +128,7 @@ const BEST_WORKER: Names<BestWorkerOptions> = {
   workerId: 'workerId',
   dpRank: 'dpRank',
 }
+const PROMPT: Names<PromptOptions> = { model: 'model', override: 'override' }
 const GENERATE: Names<GenerateRequest> = {
   tokenIds: 'tokenIds',
   model: 'model',
@@ -143,8 +144,13 @@ const TOKEN_ID_MAX = 2 ** 32 - 1
 const utf8 = new TextEncoder()
 
 /** A question about a prompt: a body without it, and a copy of its ids. Throws BadOptionError. */
-export function promptOf(act: string, tokens: TokenIds, options: BestWorkerOptions): ProgramPrompt {
-  renamed(act, '', options, BEST_WORKER)
+export function promptOf(
+  act: string,
+  tokens: TokenIds,
+  options: BestWorkerOptions,
+  books: boolean,
+): ProgramPrompt {
+  renamed<PromptOptions>(act, '', options, books ? BEST_WORKER : PROMPT)
   const { model, workerId, dpRank, override } = options
   const members = { model, nvext: nvextOf(act, workerId, dpRank, 'override', override) }
   return { body: utf8.encode(JSON.stringify(members)), ids: idsOf(act, tokens) }
@@ -204,9 +210,17 @@ function renamed<T extends object>(
         `there is no such member; known: ${known}`,
       )
     }
+    assertWritten(act, of === '' ? key : `${of}.${key}`, value)
     members[names[key as keyof T]] = value
   }
   return members
+}
+
+/** JSON would make null of it, which is the same as not given. */
+function assertWritten(act: string, option: string, value: unknown): void {
+  if (value === null) throw new BadOptionError(act, option, 'null is no value; leave it out')
+  if (typeof value === 'bigint' || (typeof value === 'number' && !Number.isFinite(value)))
+    throw new BadOptionError(act, option, `${String(value)} is no number that can be sent`)
 }
 
 /** The ids as bit patterns of u32, in memory of their own. */

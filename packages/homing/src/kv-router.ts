@@ -343,13 +343,13 @@ export class KvRouter {
     await this.close()
   }
 
-  #promptOf(act: string, tokens: TokenIds, options: BestWorkerOptions): ProgramPrompt {
+  #promptOf(act: string, tokens: TokenIds, options: BestWorkerOptions, books = true): ProgramPrompt {
     this.#assertOpen(act)
-    return promptOf(act, tokens, { ...options, model: options.model ?? this.#inside.model })
+    return promptOf(act, tokens, { ...options, model: options.model ?? this.#inside.model }, books)
   }
 
   async #loads(act: string, tokens: TokenIds, options: PromptOptions) {
-    const prompt = this.#promptOf(act, tokens, options)
+    const prompt = this.#promptOf(act, tokens, options, false)
     const ask = { type: 'potentialLoads', prompt } as const
     const rows = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if ('code' in rows) throw fromErrorRecord(rows)

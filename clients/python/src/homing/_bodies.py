@@ -31,6 +31,7 @@ OVERRIDE = frozenset(
         "router_temperature",
         "assume_kv_reuse",
         "track_prefill_tokens",
+        "moe_query",
     )
 )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import json
 import logging
 import os
@@ -119,7 +120,7 @@ class EtcdPresence:
                 error.close()
                 why = f"{server} answers {error.code} to /v3/{path}"
                 continue
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 why = f"{server}: {error}"
                 continue
             if isinstance(answer, dict):

@@ -41,6 +41,8 @@ class KvRouterConfig:
     router_temperature     0: the best worker; above: random, the more the higher; 0 ... 1000
     assume_kv_reuse        False: no other request shares its blocks
     track_prefill_tokens   False: its prompt is not counted as prefill
+    moe_query              experts whose blocks count more: layer_id, expert_ids, expert_group,
+                           fallback_to_unlabeled
     """
 
     overlap_score_weight: Optional[float] = None
@@ -49,6 +51,7 @@ class KvRouterConfig:
     router_temperature: Optional[float] = None
     assume_kv_reuse: Optional[bool] = None
     track_prefill_tokens: Optional[bool] = None
+    moe_query: Optional[Mapping[str, Any]] = None
 
 
 class KvRouter:
