@@ -62,8 +62,12 @@ export function workerPython(): FoundPython {
   return worker
 }
 
+let validating: FoundPython | undefined
+
 export function validatingPython(): FoundPython {
-  return withPackages(plainPython(), VALIDATE, 'import kubernetes_validate')
+  // Where the registry does not answer, an attempt takes minutes.
+  validating ??= withPackages(plainPython(), VALIDATE, 'import kubernetes_validate')
+  return validating
 }
 
 /** A program or library that a package of the Python registry has for this machine. */
