@@ -180,7 +180,7 @@ export class StreamSnapshots {
     }
   }
 
-  /** A worker may be found late, or be away for a while: its snapshot is not left over before the stream is. */
+  /** A worker may be found late, or be away for a while: its snapshot is left over when the stream is. */
   #known(keptMs: number): ReadonlySet<string> | undefined {
     const nowMs = this.#options.context.clock.nowMs()
     for (const [subject, seenMs] of this.#seen) if (nowMs - seenMs > keptMs) this.#seen.delete(subject)

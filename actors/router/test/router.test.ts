@@ -261,6 +261,9 @@ t.test('a worker past a busy threshold takes no more; when all are, requests are
     excluded: [{ worker: 'b/0', reason: /prefill tokens are under way, of 0 that may be/ }],
   })
   t.equal((await decide(request('EFGH'))).worker, 'a/0')
+  t.equal(await refusal(request('IJKL')), 'HOMING_ROUTER_ALL_BUSY')
+  const continues = { decisionId: first.id, deliveredTokens: 1 }
+  t.match(await decide(request('IJKL', { continues })), { worker: /0$/ }, 'a stream was admitted before')
 })
 
 t.test('a worker is busy only if all its ranks are, also for a request that names one', async t => {
