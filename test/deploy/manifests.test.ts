@@ -227,7 +227,7 @@ function keepApart(t: Test, manifests: readonly Manifest[], router: Manifest): v
 for (const name of OVERLAYS)
   t.test(`${name}: routers reach each other`, async t => keepApart(t, overlay(name), routerOf(overlay(name))))
 
-/** Gateways ask, and send requests to engines; nobody else does either. */
+/** Gateways ask, and send requests to engines; no other pod does either. */
 function letGatewaysIn(t: Test, manifests: readonly Manifest[], picker: Manifest, engine: Manifest): void {
   const may = (asking: Asking, whom: Manifest, port: number) => mayReach(manifests, asking, whom, port, HERE)
   for (const gateway of [GATEWAYS, GATEWAY_HERE]) {

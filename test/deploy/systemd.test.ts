@@ -81,7 +81,7 @@ t.test('the lines of the page, in their order, make a service that answers', { s
     const workers = readFileSync(workersFile, 'utf8')
     t.match(workers, WORKER)
     writeFileSync(workersFile, `${url}?events=${eventsPort}&replay=${replayPort}\n`)
-    t.equal(statSync(keyFile).mode & 0o077, 0, 'nobody else reads the key')
+    t.equal(statSync(keyFile).mode & 0o077, 0, 'no other user reads the key')
 
     const [program, ...argv] = here(directive(unit, 'ExecStart')!).split(' ')
     const child = spawn(program!, argv, {

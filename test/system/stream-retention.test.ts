@@ -20,7 +20,7 @@ async function world(t: Test) {
   const { streams, close } = await nats.manage()
   t.teardown(close)
   const engines = await startDurableEngine(t, nats.address)
-  // As another hand does: whoever comes first has made it.
+  // As another program does: the first publisher or consumer to come has made it.
   const edit = async (limits: { readonly [name: string]: number }): Promise<void> => {
     await streams.streams.update(STREAM, limits)
   }

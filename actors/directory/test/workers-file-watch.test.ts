@@ -10,7 +10,7 @@ import { type DirectoryWorld, world } from './directory-world.ts'
 async function looks(w: DirectoryWorld, count: number): Promise<void> {
   for (let i = 0; i < count; i++) {
     await w.system.advance('1s')
-    // So many whole reads that begin after the actor's have outlasted it, on a busy machine, too.
+    // Twelve whole reads that begin after the actor's have outlasted it, on a busy machine, too.
     for (let read = 0; read < 12; read++) await readWorkersFile(PATH.value).catch(() => undefined)
     await new Promise(resolve => setImmediate(resolve))
     await w.system.settle()

@@ -154,7 +154,7 @@ export class StreamContinuation {
     if (this.#given !== undefined || !isStream) return false
     if (route !== 'chat' && route !== 'completions') return false
     this.#given = ready
-    // Where nobody may go on, only its end is looked for.
+    // Where no worker may go on, only its end is looked for.
     this.#delivered = new DeliveredStream(route, migrationsMax === 0 ? () => false : this.#parts.memory.take)
     return false
   }
@@ -177,7 +177,7 @@ export class StreamContinuation {
     return this.#delivered.unfit
   }
 
-  /** The chunk with which a chat or completion ends has not passed; whoever may go on with it. */
+  /** The chunk with which a chat or completion ends has not passed, whether a worker may go on or not. */
   get isUnfinished(): boolean {
     return this.#delivered?.isUnfinished === true
   }

@@ -12,8 +12,8 @@
  * get no answer (one that ends may say so, and go on with what it has); the worker has sent nothing to any
  * request for `stallMsMin`; and it is not this router that is cut off: another worker has sent something in
  * the last RECENT_MS, or is up still, `stallMsMin` after this one went down. A worker that is only slow
- * answers its probes, so its streams are left alone. Nobody probes one that has left the fleet while it was
- * up: its streams that have begun are lost after GONE_FACTOR times that silence.
+ * answers its probes, so its streams are left alone. The directory does not probe one that has left while
+ * it was up: its streams that have begun are lost after GONE_FACTOR times that silence.
  *
  * Bounds   PROGRESS_WORKERS_MAX workers; the one that has sent nothing for longest is forgotten, and of those
  *          that are lost the one that is so for longest.

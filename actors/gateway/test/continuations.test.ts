@@ -184,7 +184,7 @@ t.test(
       ['none would take it', {}, [other], 1, stays],
       ['logprobs', { logprobs: true }, [other], 1, stays],
       ['a stop string may have begun', { stop: ['e!'] }, [other], 1, stays],
-      ['nobody knows how long it may be', { max_tokens: undefined }, [endless], 1, stays],
+      ['no limit of its length is known', { max_tokens: undefined }, [endless], 1, stays],
     ] as const) {
       let first: HttpExchange | undefined
       let isGone = false
@@ -229,7 +229,7 @@ t.test(
         expected.settled,
         what,
       )
-      t.strictSame(world.log.workerFailed, [], `${what}: nobody is to blame`)
+      t.strictSame(world.log.workerFailed, [], `${what}: no worker is to blame`)
       const metrics = (await world.ask('GET', '/metrics')).body
       const counted = [...metrics.matchAll(/^homing_gateway_continuations_total\{outcome="(\w+)"\} 1$/gm)]
       t.strictSame(

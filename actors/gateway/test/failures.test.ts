@@ -46,7 +46,10 @@ t.test('a call is lost only if probes call its worker down, and other workers ar
   t.notOk(progress.isLost('a', 90_000, 100_500), 'it has sent something since, to another request')
   t.ok(progress.isLost('a', 91_000, 101_000))
   t.ok(progress.isLost('a', 90_999, 101_000), 'its last bytes came to another stream')
-  t.notOk(progress.isLost('a', 91_000, 101_500), 'nobody sends: this router may be the one that is cut off')
+  t.notOk(
+    progress.isLost('a', 91_000, 101_500),
+    'no worker sends: this router may be the one that is cut off',
+  )
   t.notOk(progress.isLost('a', 91_000, 109_999))
   t.ok(progress.isLost('a', 91_000, 110_000), 'for so long the other one stays up: it only has no requests')
   progress.takeFleet(fleet({ a: 'down', b: 'down' }), 110_001)
@@ -59,7 +62,7 @@ t.test('a call is lost only if probes call its worker down, and other workers ar
   progress.takeFleet(fleet({ b: 'up' }), 300_000)
   t.notOk(
     progress.isLost('a', 300_000, 359_999, true),
-    'nobody probes one that has left: it may be slow for a minute',
+    'no probe goes to one that has left: it may be slow for a minute',
   )
   t.ok(progress.isLost('a', 300_000, 360_000, true))
   t.notOk(progress.isLost('a', 300_000, 900_000), 'an answer that is no stream is silent until its end')

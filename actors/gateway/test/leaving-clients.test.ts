@@ -1,4 +1,4 @@
-/** Clients that leave or read slowly, and the memory of their bodies: nothing is held for nobody. */
+/** Clients that leave or read slowly, and the memory of their bodies: nothing is held for those that left. */
 
 import type { PlaceResult } from '@homing/actors/queue'
 import t from 'tap'

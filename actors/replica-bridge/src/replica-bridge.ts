@@ -138,7 +138,7 @@ class ReplicaBridge {
   readonly #own: string
   /** Where the others are found; undefined: they are named. */
   readonly #meetingPoint: string | undefined
-  /** The own endpoint as others reach it; undefined: not known yet, or nobody is told. */
+  /** The own endpoint as others reach it; undefined: not known yet, or no router is told. */
   #reachedAt: string | undefined
   /** Since when another life is present at the own endpoint; undefined: none is. */
   #clashMs: number | undefined

@@ -5,7 +5,7 @@
  *         ─▶ its text is where one is looked for       the text is kept, and the event waits to be parsed
  *         ─▶ another                                   it waits
  *
- * Most streams end well, so nothing is parsed before somebody asks, or too much waits: PENDING_BYTES_MAX.
+ * Most streams end well, so nothing is parsed before the exchange asks, or too much waits: PENDING_BYTES_MAX.
  * Of a stream that has the ids of its tokens, those are kept, and not the text: a part of it may still be the
  * engine's, which waits for the end of a character.
  *

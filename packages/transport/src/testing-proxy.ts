@@ -3,7 +3,7 @@
  *
  * While the cable is cut nothing passes either way, and neither side is notified: as in a network that loses
  * all packets. Bytes on their way arrive when it is healed, as with TCP, unless one side has given up. A slow
- * cable brings so many bytes to its target in a millisecond.
+ * cable brings that number of bytes to its target in a millisecond.
  */
 
 import { connect, createServer, type Server, type Socket } from 'node:net'

@@ -61,7 +61,7 @@ class BrokerLink:
         return True
 
     def new_inbox(self) -> str:
-        """A subject that nobody else uses."""
+        """A subject that no other client uses."""
         return str(self._connection.new_inbox())
 
     def publish(self, subject: str, payload: bytes, reply: str = "") -> None:

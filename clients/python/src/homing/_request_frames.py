@@ -4,7 +4,7 @@
       OPEN      {method, path, headers, bodyBytes, windowBytes}
       BODY      a piece of the body, within the worker's credit
       CREDIT    number of bytes more of the answer may come
-      CANCEL    nobody wants the answer any more
+      CANCEL    the router wants no answer any more
     worker, to the router
       ACCEPT    {windowBytes}: so much of the body may come
       CREDIT    number of bytes more of the body may come

@@ -66,7 +66,7 @@ class RefuseRequest(Exception):
 
 
 class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+    """The router does not wait for the answer any more."""
 
 
 class Context:

@@ -49,7 +49,7 @@ _CALL_BYTES = 8
 _HEAD_BYTES = 1 + _CALL_BYTES + 4
 _FRAME_HEAD_BYTES = 5
 _NO_CALL = bytes(_CALL_BYTES)
-#: So many others under one's subject are told of.
+#: Of other workers under its subject, a worker logs this many.
 _OTHERS_MAX = 8
 _INBOX_BYTES_MAX = 200
 #: Requests that are open at one time, with those that need no place; further ones fail.
@@ -122,7 +122,7 @@ class NatsPlane:
             one.sink.flush()
 
     def _other_heard(self, payload: bytes, _: str) -> None:
-        """Somebody says that it serves our subject: ourselves, or another, which should hear of us, too."""
+        """A worker says that it serves our subject: this one, or another, which should hear of us, too."""
         inbox = payload[: _INBOX_BYTES_MAX + 1].decode("utf-8", "replace")
         if self._link is None or inbox in ("", self._inbox) or inbox in self._others:
             return
@@ -137,7 +137,7 @@ class NatsPlane:
 
     def _asked(self, data: bytes, reply: str) -> None:
         link = self._link
-        # Nobody waits for an answer.
+        # No router waits for an answer.
         if link is None or not reply:
             return
         payload = _payload_of(data)
