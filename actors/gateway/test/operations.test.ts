@@ -2,8 +2,17 @@
 
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
+import type { ClientCall } from './client-call.ts'
 import { start } from './gateway-world.ts'
 import { DECISION, fleetOf, RECEIPT, WORKER } from './sample-records.ts'
+
+/** Pages whose figures may have grown a digit between two calls: their length is of the moment. */
+const LIVING = new Set(['/health', '/ready', '/metrics', '/actors?format=text', '/actors/flight', '/dump'])
+
+function headersOf(call: ClientCall, path: string): ClientCall['headers'] {
+  const { 'content-length': length, ...others } = call.headers
+  return LIVING.has(path) ? { ...others, length: typeof length } : call.headers
+}
 
 t.test('every route answers its methods and no other', async t => {
   const { ask } = await start(t, {}, { receipts: [RECEIPT] })
@@ -26,7 +35,7 @@ t.test('every route answers its methods and no other', async t => {
     t.equal(call.headers['content-length'], String(Buffer.byteLength(call.body)), path)
     const headed = await ask('HEAD', path)
     t.equal(headed.status, status, `HEAD ${path}`)
-    if (path !== '/metrics') t.strictSame(headed.headers, call.headers, `HEAD ${path} says what GET says`)
+    t.strictSame(headersOf(headed, path), headersOf(call, path), `HEAD ${path} says what GET says`)
     for (const wrong of ['POST', 'PUT', 'DELETE']) {
       const refused = await ask(wrong, path, { body: '{}' })
       t.strictSame(
