@@ -30,9 +30,10 @@ export interface CallsOwner {
   mayRefuse(status: number): boolean
   /** The prefill of this call is over. */
   prefilled(call: WorkerCall, isSuccess: boolean): void
-  /** The worker sends bytes of its answer. */
+  /** The worker sends bytes of an answer that is held back. */
   heard(): void
   head(call: WorkerCall, status: number, headers: HttpHeaders): void
+  /** Guards itself. */
   data(call: WorkerCall, bytes: Uint8Array): void
   ended(call: WorkerCall): void
   refused(status: number, refusal: Refusal | undefined): void
@@ -224,12 +225,13 @@ export class ExchangeCalls {
             sawError: call.sawError,
           }),
         data: given => {
+          if (this.#heldBack === undefined && this.#current === call) {
+            owner.data(call, given)
+            return
+          }
           // What waits must not change.
-          const bytes = this.#heldBack === undefined ? given : Uint8Array.from(given)
-          this.#of(call, () => {
-            owner.heard()
-            owner.data(call, bytes)
-          })
+          const bytes = Uint8Array.from(given)
+          this.#of(call, () => owner.data(call, bytes))
         },
         ended: () => this.#of(call, () => owner.ended(call)),
         refused: (status, refusal) =>

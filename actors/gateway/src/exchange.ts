@@ -84,7 +84,7 @@ export class Exchange {
       prefilled: (call, isSuccess) => this.#prefilled(call, isSuccess),
       heard: () => parts.progress.sent(this.#decision!.workerId, this.#steps.figures.heard()),
       head: (call, status, headers) => this.#head(call, status, headers),
-      data: (call, bytes) => this.#relay(call, bytes),
+      data: (call, bytes) => this.#data(call, bytes),
       ended: call => this.#ended(call),
       refused: (status, refusal) => this.#turns.refused(status, refusal),
       broke: broken => this.#turns.take(this.#steps.failures.broke(this.#turns.failed, broken)),
@@ -292,6 +292,16 @@ export class Exchange {
     failures.answered(this.#turns.failed, status, call.isStream)
     if (status < 400) legs.served(decision.workerId)
     if (!continuation.begins(request.ready, isStream)) reply.head(status, headers, decision)
+  }
+
+  /** Guarded without a closure: it is called for each chunk of a stream. */
+  #data(call: WorkerCall, bytes: Uint8Array): void {
+    try {
+      this.#parts.progress.sent(this.#decision!.workerId, this.#steps.figures.heard())
+      this.#relay(call, bytes)
+    } catch (thrown) {
+      this.#fault(thrown)
+    }
   }
 
   #relay(call: WorkerCall, bytes: Uint8Array): void {

@@ -459,8 +459,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
     this.#hasWritten = true
     this.#zeros = 0
     const response = this.#response
-    let hasRoom = true
-    if (this.#isChunked) for (const piece of chunkOf(bytes)) hasRoom = response.write(piece)
+    let hasRoom: boolean
+    if (this.#isChunked) hasRoom = this.#writeChunk(bytes)
     else {
       hasRoom = response.write(bytes)
       // Known once the head is made, which this did. Node sends as it is what it does not know for a chunk.
@@ -470,6 +470,26 @@ class NodeExchange implements HttpExchange, OpenExchange {
     if (!hasRoom) this.#stall.start()
     return hasRoom
   }
+
+  /**
+   * To the socket itself, behind what `response` has written: `response` would hold each back for the rest of the
+   * turn, in case more came, and a chunk of a stream comes alone.
+   */
+  #writeChunk(bytes: Uint8Array): boolean {
+    const response = this.#response
+    const { socket } = response
+    // It waits for another answer of its connection, or the connection ends.
+    const into = socket?.writable === true ? socket : response
+    let hasRoom = true
+    for (const piece of chunkOf(bytes)) hasRoom = into.write(piece)
+    // Node tells a response of the drain only if the response itself had no room.
+    if (!hasRoom && into === socket && socket.listenerCount('drain', this.#drained) === 0) {
+      socket.once('drain', this.#drained)
+    }
+    return hasRoom
+  }
+
+  readonly #drained = (): void => void this.#response.emit('drain')
 
   onDrain(callback: () => void): void {
     this.#response.once('drain', callback)
