@@ -221,7 +221,7 @@ export class ExchangeCalls {
           this.#of(call, () => owner.head(call, status, headers), {
             kind: 'answered',
             status,
-            sawError: call.sawError,
+            beganBadly: call.beganBadly,
           }),
         data: given => {
           // What waits must not change.

@@ -282,7 +282,7 @@ export class Exchange {
       this.#end.fail(toErrorRecord(new UpstreamFailedError(decision.worker, `answered ${status}`)))
       return
     }
-    if (calls.isHedging && isStream && call.sawError) {
+    if (calls.isHedging && isStream && call.beganBadly) {
       this.#turns.take(failures.beganWithError(this.#turns.failed))
       return
     }
