@@ -230,6 +230,30 @@ t.test('at the limit of a drain an engine is rid of all that can go on elsewhere
   await router.drained()
 })
 
+t.test('at the limit of a drain what has no byte yet is asked of another engine', async t => {
+  const fleet = await startFleetOf(t, ['--worker-drain-timeout', '500ms'])
+  const { engines, router } = fleet
+  const { stream: _, ...whole } = STREAM
+  const said = textOf(chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text))
+  const next = await nextOf(fleet)
+  await next.faults({ hang: 'generation' })
+  const bodies = [STREAM, STREAM, STREAM, whole, whole, whole]
+  const answers = bodies.map(body => router.send(CHAT, { body }))
+  const { host: id } = new URL(next.url)
+  await until('a stream and a whole answer wait there', async () => {
+    const [key] = (await router.worker(next.url)).worker_keys
+    return key!.load.requests === 2 ? true : undefined
+  })
+  t.equal((await router.send(`/workers/${id}/drain`, { method: 'POST' })).status, 202)
+  for (const [i, { status, text }] of (await Promise.all(answers)).entries()) {
+    t.equal(status, 200)
+    t.equal(i < 3 ? textOf(chunksOf(text)) : JSON.parse(text).choices[0].message.content, said)
+  }
+  const { text } = await router.send('/metrics')
+  t.match(text, /^homing_request_retries_total\{model="homing-sim",reason="drained"\} 2$/m)
+  await router.drained()
+})
+
 t.test('a chat without a limit ends where it would have ended', async t => {
   const { max_tokens: _, ...body } = STREAM
   const fleet = await startFleetOf(t)

@@ -396,7 +396,7 @@ class Gateway {
       this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
     }
     this.#names = modelNames(fleet, this.#aliases)
-    if (overdue.length > 0) this.#exchanges.leaveOverdue(overdue, fleet)
+    this.#exchanges.takeFleet(fleet, overdue)
     this.#tellReady()
   }
 

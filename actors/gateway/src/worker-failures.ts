@@ -41,7 +41,8 @@ export type Turn =
 
 export interface PlaceAgain {
   readonly kind: 'placeAgain'
-  readonly why: 'refused' | 'broke'
+  /** `drained`: it is well, and has drained for as long as it may. */
+  readonly why: 'refused' | 'broke' | 'drained'
   readonly reason: string
   readonly wasTaken: boolean
   /** Against the retry budget, which has paid for a second worker that is being asked; default: true. */
@@ -246,12 +247,17 @@ export class WorkerFailures {
     if (end.kind === 'broke' && end.broken.failure === 'reset' && body !== undefined)
       deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - calledMs)
     if (wasTaken) this.#tried.taken()
-    this.#tried.leftBeside(workerId)
+    this.#tried.leftBlameless(workerId)
   }
 
   /** The request is placed again, not at this worker. */
   left(workerId: string): void {
     this.#tried.left(workerId)
+  }
+
+  /** The same, without a fault of it. */
+  leftBlameless(workerId: string): void {
+    this.#tried.leftBlameless(workerId)
   }
 
   /** Another worker goes on with a stream of which this one has sent a part. */

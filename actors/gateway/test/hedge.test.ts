@@ -7,7 +7,7 @@ import { FirstTokenTimes } from '@homing/load'
 import t, { type Test } from 'tap'
 import { decisionFor } from './call-world.ts'
 import { start as startWorld } from './gateway-world.ts'
-import { READ } from './sample-records.ts'
+import { fleetOf, READ, WORKER } from './sample-records.ts'
 import { data, die, end, finish, head, WorkerExchange } from './worker-exchange.ts'
 
 const LIMITS = {
@@ -343,6 +343,22 @@ t.test(
     t.match(waiting.body, /"two".*DONE/s)
   },
 )
+
+t.test('a first worker that has drained for too long is left for the second one at once', async t => {
+  const { post, does, calls, system, script, ref, log, settled } = await world(t)
+  script.measure = () => ({ cachedTokens: 0, boundWorker: undefined })
+  const client = await post()
+  await system.advance(100)
+  const other = { ...WORKER, id: decisionFor(2).workerId, instanceId: 2 }
+  ref.tell({ type: 'fleet', fleet: fleetOf(other), overdue: [decisionFor(1).workerId] })
+  await system.settle()
+  t.equal(calls[0]!.isGone, true)
+  await does(2, ...begin('two'), rest(' more'))
+  t.match(client.body, /"two".*DONE/s)
+  t.match(settled(), [{ outcome: 'aborted', otherLeg: 'decision-2' }, { outcome: 'ok' }])
+  t.strictSame(log.workerFailed, [])
+  t.equal(log.asked.length, 2)
+})
 
 t.test(`whatever two workers do, one stream comes whole, and all is settled (seed ${SEED})`, async t => {
   for (let run = 0; run < RUNS; run++) {
