@@ -20,6 +20,7 @@ import {
   type ThreadEngine,
   until,
 } from './fleet.ts'
+import { type RawEngine, startRawEngine } from './raw-engine.ts'
 
 const MODEL = 'homing-sim'
 const ENGINES = [{ hashSeed: 1 }, { hashSeed: 1 }, { hashSeed: 1 }] as const
@@ -139,6 +140,31 @@ t.test('KvRouter.generate gets each id once', async t => {
     t.match(stream.usage, { promptTokens: prompt.length, completionTokens: TOKENS })
   }
   t.match(await router.metrics(), /^homing_gateway_continuations_total\{outcome="place"\} 2$/m)
+})
+
+t.test('KvRouter.generate says that an engine sends no ids, and asks no other one', async t => {
+  const event = { choices: [{ index: 0, text: 'one', finish_reason: null }] }
+  const plain = (): Promise<RawEngine> =>
+    startRawEngine('plain', socket => {
+      const head = 'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n'
+      socket.write(`${head}data: ${JSON.stringify(event)}\n\n`)
+    })
+  const engines = await Promise.all([plain(), plain()])
+  for (const engine of engines) t.teardown(() => engine.close())
+  const router = await KvRouter.start({
+    ...{ workers: engines.map(({ url }) => url), model: 'plain', logLevel: 'error', eventThreads: 1 },
+  })
+  t.teardown(() => router.close(0))
+  const stream = router.generate({ tokenIds: [1, 2, 3], stopConditions: { maxTokens: 9 } })
+  await t.rejects(stream.next(), {
+    code: 'HOMING_LIBRARY_NO_TOKEN_IDS',
+    details: { worker: /^127\.0\.0\.1:\d+\/0$/ },
+  })
+  t.equal(engines.flatMap(({ requests }) => requests).length, 1)
+  await until('nothing is open', async () =>
+    /^homing_gateway_open_requests 0$/m.test(await router.metrics()) ? true : undefined,
+  )
+  t.notMatch(await router.metrics(), /^homing_gateway_continuations_total\{.*\} [1-9]/m)
 })
 
 /** An answer that ends with an error, with the text before it. */

@@ -557,9 +557,31 @@ t.test('a stream with token ids is continued by them, with and without a text', 
   t.notMatch(client.body, /prompt_token_ids/)
 })
 
+t.test(
+  'a stream whose engine ignores that ids are asked for is continued by its text, without ids',
+  async t => {
+    const body = { ...BODY, return_token_ids: true }
+    // As other engines do that do not know the member.
+    for (const begun of [
+      text('one'),
+      event({ ...SAME, choices: [{ delta: { content: 'one' }, token_ids: null }] }),
+    ]) {
+      const acts = [
+        [head(200, SSE), data(ROLE + begun)],
+        [head(200, SSE), REST],
+      ]
+      const { client, sent, outcomes } = await run(t, acts, { body })
+      t.strictSame(seen(client.body), ['one two', 'done'])
+      const { model, stream } = BODY
+      t.strictSame(sent[1]!.body, { model, stream, prompt: [...IDS, ...IDS], max_tokens: 6 })
+      t.strictSame(outcomes, ['place'])
+    }
+  },
+)
+
 t.test('where the ids are not known, or text may be held back, nothing is said twice', async t => {
   for (const [members, event, outcome] of [
-    [{ return_token_ids: true }, text('one'), 'ids'],
+    [{ return_token_ids: true }, withIds('one', 5) + text(' two'), 'ids'],
     [{ return_token_ids: true, stop: '###' }, withIds('', 5), 'stops'],
     [{}, withIds('', 5) + text('one'), 'ids'],
   ] as const) {
