@@ -439,6 +439,42 @@ t.test('a stream that its engine gives up goes on elsewhere', async t => {
   t.match((await run(t, nothing, { dies: false })).sent[1], { path: CHAT }, 'nothing was there: anew')
 })
 
+t.test(
+  'whole answers that an engine gives up are all begun anew, more than the retry budget has',
+  async t => {
+    const world = await startWorld(
+      t,
+      {
+        ...{ openRequestsMax: 200, bodiesBytesMax: 1_000_000, audit: false },
+        exchangeLimits: { ...LIMITS, retryShare: 0 },
+      },
+      {
+        decide: ({ excludedWorkers }, id) => ({
+          kind: 'decided',
+          decision: decisionFor(excludedWorkers.length === 0 ? 1 : 2, id),
+        }),
+      },
+      { hasWorker: false },
+    )
+    const json = head(200, { 'content-type': 'application/json' })
+    const first: HttpExchange[] = []
+    await world.serve(1, exchange => void first.push(exchange))
+    await world.serve(2, ...WHOLE)
+    const body = JSON.stringify({ ...BODY, stream: false })
+    const clients = Array.from({ length: 100 }, () => world.send('POST', CHAT, { body }))
+    await world.system.settle()
+    t.equal(first.length, clients.length)
+    const given = { ...SAME, choices: [{ index: 0, message: { content: 'o' }, finish_reason: 'abort' }] }
+    for (const exchange of first) for (const act of [json, finish(JSON.stringify(given))]) act(exchange)
+    await world.system.settle()
+    t.strictSame(
+      clients.filter(({ status, body }) => status !== 200 || body.includes('abort')),
+      [],
+    )
+    t.equal(world.log.settled.filter(({ delivery }) => delivery.outcome === 'ok').length, clients.length)
+  },
+)
+
 t.test('where no worker goes on with a stream that was given up, its end is no success', async t => {
   for (const [members, migrationsMax] of [
     [{ n: 2 }, 1],
