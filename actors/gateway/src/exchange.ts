@@ -80,7 +80,7 @@ export class Exchange {
       mayRefuse: status => {
         const { calls, legs, failures } = this.#steps
         if (this.#turns.failed.isRest) return true
-        return calls.isHedging || legs.isLostBy(status) || failures.mayRefuse(status)
+        return calls.isHedging || legs.isLostBy(status) || failures.mayRefuse(this.#turns.failed, status)
       },
       prefilled: (call, isSuccess) => this.#prefilled(call, isSuccess),
       heard: () => parts.progress.sent(this.#decision!.workerId, this.#steps.figures.heard()),

@@ -73,7 +73,15 @@ export interface FailedCall {
 
 export type FailuresParts = Pick<
   CommonParts,
-  'context' | 'directory' | 'placements' | 'deadlyPrompts' | 'progress' | 'picked' | 'limits' | 'retryBudget'
+  | 'context'
+  | 'directory'
+  | 'placements'
+  | 'deadlyPrompts'
+  | 'badAnswers'
+  | 'progress'
+  | 'picked'
+  | 'limits'
+  | 'retryBudget'
 >
 
 export class WorkerFailures {
@@ -91,8 +99,8 @@ export class WorkerFailures {
   }
 
   /** Whether another worker may be tried if the current one answers with this status. */
-  mayRefuse(status: number): boolean {
-    return this.#tried.mayTryOther(isTaking(status))
+  mayRefuse(call: FailedCall, status: number): boolean {
+    return this.#tried.mayTryOther(isTaking(status), this.#isCharged(call, status))
   }
 
   /** An answer begins, so it is known who failed before: the earlier workers, or the request. */
@@ -113,14 +121,14 @@ export class WorkerFailures {
       directory.tell({ type: 'lookAgain', workerId })
     }
     const wasTaken = isTaking(status)
-    const mayTryOther = this.#tried.mayTryOther(wasTaken)
+    const isCharged = this.#isCharged(call, status)
+    const mayTryOther = this.#tried.mayTryOther(wasTaken, isCharged)
     if (FAILING_STATUSES.has(status)) this.#answeredBadly(call, status)
     if (wasTaken) this.#tried.taken()
     if (usesKey && (status === 401 || status === 403)) {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
     }
-    const { isCharged } = this.#tried
     // A second worker may have failed since its head came.
     if (isHedging || mayTryOther) {
       const reason = `worker ${worker} answered ${status}`
@@ -283,6 +291,13 @@ export class WorkerFailures {
   /** The worker has sent nothing, and no try is left. The tries of continuations are others. */
   #giveUp({ isRest }: FailedCall, error: ErrorRecord, wasTaken: boolean): Turn {
     return { kind: isRest ? 'goOn' : 'fail', error, wasTaken }
+  }
+
+  /** Whether a request that is answered so goes to another worker at the cost of the retry budget. */
+  #isCharged({ decision, calledMs }: FailedCall, status: number): boolean {
+    const { badAnswers } = this.#parts
+    const isLoss = isTaking(status) && badAnswers.isLoss(decision.workerId, calledMs, this.#nowMs)
+    return this.#tried.isCharged && !(isLoss && this.#tried.isUntaken)
   }
 
   #answeredBadly(call: FailedCall, status: number): void {

@@ -439,9 +439,15 @@ t.test('a stream that its engine gives up goes on elsewhere', async t => {
   t.match((await run(t, nothing, { dies: false })).sent[1], { path: CHAT }, 'nothing was there: anew')
 })
 
-t.test(
-  'whole answers that an engine gives up are all begun anew, more than the retry budget has',
-  async t => {
+const JSON_HEAD = { 'content-type': 'application/json' }
+const GIVEN_UP_WHOLE = { ...SAME, choices: [{ index: 0, message: { content: 'o' }, finish_reason: 'abort' }] }
+
+t.test('all that an engine has when it fails is begun anew, more than the retry budget has', async t => {
+  for (const [what, ...acts] of [
+    ['gives up whole answers', head(200, JSON_HEAD), finish(JSON.stringify(GIVEN_UP_WHOLE))],
+    ['answers 500', head(500, JSON_HEAD), finish('{"error":{"message":"dead"}}')],
+    ['dies', die],
+  ] as const) {
     const world = await startWorld(
       t,
       {
@@ -456,24 +462,29 @@ t.test(
       },
       { hasWorker: false },
     )
-    const json = head(200, { 'content-type': 'application/json' })
-    const first: HttpExchange[] = []
-    await world.serve(1, exchange => void first.push(exchange))
+    const open: HttpExchange[] = []
+    await world.serve(1, exchange => void open.push(exchange))
     await world.serve(2, ...WHOLE)
-    const body = JSON.stringify({ ...BODY, stream: false })
-    const clients = Array.from({ length: 100 }, () => world.send('POST', CHAT, { body }))
-    await world.system.settle()
-    t.equal(first.length, clients.length)
-    const given = { ...SAME, choices: [{ index: 0, message: { content: 'o' }, finish_reason: 'abort' }] }
-    for (const exchange of first) for (const act of [json, finish(JSON.stringify(given))]) act(exchange)
-    await world.system.settle()
-    t.strictSame(
-      clients.filter(({ status, body }) => status !== 200 || body.includes('abort')),
-      [],
-    )
-    t.equal(world.log.settled.filter(({ delivery }) => delivery.outcome === 'ok').length, clients.length)
-  },
-)
+    const ask = async (count: number) => {
+      const clients = Array.from({ length: count }, (_, i) => {
+        const body = { ...BODY, user: String(i), stream: false }
+        return world.send('POST', CHAT, { body: JSON.stringify(body) })
+      })
+      await world.system.settle()
+      t.equal(open.length, count)
+      for (const exchange of open.splice(0)) for (const act of acts) act(exchange)
+      await world.system.settle()
+      return clients.filter(({ status, body }) => status === 200 && !body.includes('abort')).length
+    }
+    t.equal(await ask(100), 100, what)
+    t.equal(world.log.settled.filter(({ delivery }) => delivery.outcome === 'ok').length, 100)
+    if (what !== 'answers 500') continue
+    await world.system.advance(1)
+    t.equal(await ask(40), 32, 'what it gets from then on is at the cost of the budget')
+    await world.system.advance(60_000)
+    t.equal(await ask(100), 100, 'a minute later it is another failure')
+  }
+})
 
 t.test('where no worker goes on with a stream that was given up, its end is no success', async t => {
   for (const [members, migrationsMax] of [
