@@ -31,13 +31,13 @@ const says =
 const withLength = (body: string): string => `content-length: ${body.length}\r\n\r\n${body}`
 
 /** Sends for as long as it may. */
-function endless(head: string): Act {
+function endless(head: string, piece = PIECE): Act {
   return socket => {
     socket.write(head)
     let left = PIECES
     const more = (): void => {
       if (socket.destroyed || left-- === 0) socket.end()
-      else socket.write(PIECE, more)
+      else socket.write(piece, more)
     }
     more()
   }
@@ -97,6 +97,11 @@ const CASES: Readonly<
     false,
     'whole',
     says('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n'.repeat(2000), JSON_HEAD, withLength(BODY)),
+  ],
+  'sends early heads without an end': [
+    false,
+    '502',
+    endless('', 'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n'.repeat(2500)),
   ],
   'sends 100 KB of headers': [
     false,
