@@ -7,10 +7,10 @@
  *     call ────────▶ 500   likewise
  *                  first ──── call ─▶ 500   answered badly
  *
- * Bounds   WORKERS_MAX workers; the one that began longest ago is forgotten.
+ * Bounds   BAD_WORKERS_MAX workers; the one that began longest ago is forgotten.
  */
 
-const WORKERS_MAX = 4096
+const BAD_WORKERS_MAX = 4096
 /** So long after its first bad answer, another one is a first one. */
 const ANEW_MS = 60_000
 
@@ -24,7 +24,7 @@ export class BadAnswers {
     if (sinceMs !== undefined && nowMs - sinceMs < ANEW_MS) return calledMs <= sinceMs
     this.#sinceMs.delete(workerId)
     this.#sinceMs.set(workerId, nowMs)
-    if (this.#sinceMs.size > WORKERS_MAX) this.#sinceMs.delete(this.#sinceMs.keys().next().value!)
+    if (this.#sinceMs.size > BAD_WORKERS_MAX) this.#sinceMs.delete(this.#sinceMs.keys().next().value!)
     return true
   }
 }
