@@ -92,7 +92,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'the booking of a worker that failed is not freed when the request is placed again',
     scenario: 'router',
     file: 'actors/gateway/src/exchange-turns.ts',
-    right: "this.#end.leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg })",
+    right: 'this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true, otherLeg })',
     wrong: '',
   },
   {

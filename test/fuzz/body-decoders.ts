@@ -285,7 +285,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
     bytes => [
       unfitRequest(bytes),
       endsInStop(bytes, 'a'),
-      continuedRequest(bytes, Int32Array.of(1), { tokensMax: 1, tokensMin: undefined }).length,
+      continuedRequest(bytes, Int32Array.of(1), { tokensMax: 1, tokensMin: undefined }, false).length,
     ],
     { seeds: BODIES, refusals: [MalformedJsonError] },
   ),

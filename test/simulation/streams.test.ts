@@ -156,6 +156,49 @@ t.test('streams of an engine that is silent, and answers its probes, are not lef
   for (const { end, isExact } of outcomes) t.ok(end.endsWith('whole') && isExact, end)
 })
 
+const DRAINED_REQUESTS = 60
+const DRAINED_TOKENS = 200
+const DRAIN_SEEDS = 3
+
+t.test('at the limit of its drain a hung engine is rid of all that has begun or waits there', async t => {
+  for (let seed = FIRST; seed < FIRST + DRAIN_SEEDS; seed++) {
+    const random = seededRandom(seed)
+    const engines = Array.from({ length: 3 }, () => ({ blocks: 16_384, hashSeed: 1 }))
+    const settings = { openRequestsMax: 2 * DRAINED_REQUESTS, ...DEFAULTS, drainMsMax: 100 }
+    const fleet = await SimulatedFleet.start({ seed, engines, settings })
+    const { simulation } = fleet
+    let over = 0
+    for (let request = 0; request < DRAINED_REQUESTS; request++) {
+      const prompt = Array.from({ length: 40 }, () => 33 + random.below(90))
+      const stream = request % 2 === 0
+      const body = { model: MODEL, prompt, max_tokens: DRAINED_TOKENS, stream }
+      const output = expectedOutput(prompt, DRAINED_TOKENS, ENGINE_SEED, VOCABULARY)
+      simulation.clock.after(random.next() * 300, () => {
+        void fleet.send({}, body, LONG_MS_MAX).then(reply => {
+          over++
+          const text = Buffer.from(reply.body).toString()
+          const said = stream ? textOf(text) : JSON.parse(text).choices?.[0]?.text
+          t.equal(reply.status, 200)
+          t.equal(said, TOKENIZER.decode(Int32Array.from(output)), `request ${request} of seed ${seed}`)
+        })
+      })
+    }
+    const { engine, url } = fleet.engines[0]!
+    simulation.clock.after(250, () => engine.setFaults({ hang: 'generation' }))
+    const drain = { path: `/workers/${url.slice('http://'.length)}/drain` }
+    simulation.clock.after(350, () => void fleet.send(drain, undefined, LONG_MS_MAX))
+    // Sooner than anything else would have them left.
+    const end = await simulation.run(() => over === DRAINED_REQUESTS, { within: 9000 })
+    t.equal(end, 'reached', `${over} are over`)
+    const metrics = Buffer.from((await fleet.ask({ method: 'GET', path: '/metrics' })).body).toString()
+    const countOf = (row: string): number =>
+      Number(new RegExp(`^${row} (\\d+)$`, 'm').exec(metrics)?.[1] ?? 0)
+    t.ok(countOf(`homing_request_retries_total\\{model="${MODEL}",reason="drained"\\}`) > 0)
+    t.ok(countOf('homing_gateway_continuations_total\\{outcome="place"\\}') > 0)
+    await fleet.stop()
+  }
+})
+
 /** Of all events before the last. */
 function textOf(stream: string): string {
   return choicesOf(stream)

@@ -20,6 +20,7 @@ import {
   type ThreadEngine,
   until,
 } from './fleet.ts'
+import { type RawEngine, startRawEngine } from './raw-engine.ts'
 
 const MODEL = 'homing-sim'
 const ENGINES = [{ hashSeed: 1 }, { hashSeed: 1 }, { hashSeed: 1 }] as const
@@ -141,6 +142,31 @@ t.test('KvRouter.generate gets each id once', async t => {
   t.match(await router.metrics(), /^homing_gateway_continuations_total\{outcome="place"\} 2$/m)
 })
 
+t.test('KvRouter.generate says that an engine sends no ids, and asks no other one', async t => {
+  const event = { choices: [{ index: 0, text: 'one', finish_reason: null }] }
+  const plain = (): Promise<RawEngine> =>
+    startRawEngine('plain', socket => {
+      const head = 'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n'
+      socket.write(`${head}data: ${JSON.stringify(event)}\n\n`)
+    })
+  const engines = await Promise.all([plain(), plain()])
+  for (const engine of engines) t.teardown(() => engine.close())
+  const router = await KvRouter.start({
+    ...{ workers: engines.map(({ url }) => url), model: 'plain', logLevel: 'error', eventThreads: 1 },
+  })
+  t.teardown(() => router.close(0))
+  const stream = router.generate({ tokenIds: [1, 2, 3], stopConditions: { maxTokens: 9 } })
+  await t.rejects(stream.next(), {
+    code: 'HOMING_LIBRARY_NO_TOKEN_IDS',
+    details: { worker: /^127\.0\.0\.1:\d+\/0$/ },
+  })
+  t.equal(engines.flatMap(({ requests }) => requests).length, 1)
+  await until('nothing is open', async () =>
+    /^homing_gateway_open_requests 0$/m.test(await router.metrics()) ? true : undefined,
+  )
+  t.notMatch(await router.metrics(), /^homing_gateway_continuations_total\{.*\} [1-9]/m)
+})
+
 /** An answer that ends with an error, with the text before it. */
 function cutOf(text: string): { readonly text: string; readonly error: { readonly code: string } } {
   const events = text.split('\n\n').slice(0, -1)
@@ -227,6 +253,30 @@ t.test('at the limit of a drain an engine is rid of all that can go on elsewhere
   t.equal(textOf(chunksOf(await other)), textOf(whole), 'what cannot go on ends there')
   t.strictSame(await outcomes(), ['aborted', 'finished'])
   t.equal(await countOf(fleet, 'place'), 1)
+  await router.drained()
+})
+
+t.test('at the limit of a drain what has no byte yet is asked of another engine', async t => {
+  const fleet = await startFleetOf(t, ['--worker-drain-timeout', '500ms'])
+  const { engines, router } = fleet
+  const { stream: _, ...whole } = STREAM
+  const said = textOf(chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text))
+  const next = await nextOf(fleet)
+  await next.faults({ hang: 'generation' })
+  const bodies = [STREAM, STREAM, STREAM, whole, whole, whole]
+  const answers = bodies.map(body => router.send(CHAT, { body }))
+  const { host: id } = new URL(next.url)
+  await until('a stream and a whole answer wait there', async () => {
+    const [key] = (await router.worker(next.url)).worker_keys
+    return key!.load.requests === 2 ? true : undefined
+  })
+  t.equal((await router.send(`/workers/${id}/drain`, { method: 'POST' })).status, 202)
+  for (const [i, { status, text }] of (await Promise.all(answers)).entries()) {
+    t.equal(status, 200)
+    t.equal(i < 3 ? textOf(chunksOf(text)) : JSON.parse(text).choices[0].message.content, said)
+  }
+  const { text } = await router.send('/metrics')
+  t.match(text, /^homing_request_retries_total\{model="homing-sim",reason="drained"\} 2$/m)
   await router.drained()
 })
 

@@ -31,20 +31,28 @@ const says =
 const withLength = (body: string): string => `content-length: ${body.length}\r\n\r\n${body}`
 
 /** Sends for as long as it may. */
-function endless(head: string): Act {
+function endless(head: string, piece = PIECE): Act {
   return socket => {
     socket.write(head)
     let left = PIECES
     const more = (): void => {
       if (socket.destroyed || left-- === 0) socket.end()
-      else socket.write(PIECE, more)
+      else socket.write(piece, more)
     }
     more()
   }
 }
 
 /** By the first column of the table. */
-const CASES: Readonly<Record<string, readonly [isStream: boolean, outcome: Outcome, act: Act]>> = {
+const CASES: Readonly<
+  Record<string, readonly [isStream: boolean, outcome: Outcome, act: Act, isEarly?: boolean]>
+> = {
+  'answers before it has read the request': [
+    false,
+    'whole',
+    socket => void socket.write(`${JSON_HEAD}${withLength(BODY)}`),
+    true,
+  ],
   'closes inside an event': [true, 'event', says(CHUNKED, chunk(EVENT), chunk('data: {"cho'))],
   'ends inside an event': [true, 'event', says(CHUNKED, chunk(EVENT), chunk('data: {"cho'), '0\r\n\r\n')],
   'ends a stream without its last event': [true, 'event', says(CHUNKED, chunk(EVENT), '0\r\n\r\n')],
@@ -90,6 +98,11 @@ const CASES: Readonly<Record<string, readonly [isStream: boolean, outcome: Outco
     'whole',
     says('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n'.repeat(2000), JSON_HEAD, withLength(BODY)),
   ],
+  'sends early heads without an end': [
+    false,
+    '502',
+    endless('', 'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n'.repeat(2500)),
+  ],
   'sends 100 KB of headers': [
     false,
     '502',
@@ -109,17 +122,31 @@ const CASES: Readonly<Record<string, readonly [isStream: boolean, outcome: Outco
 }
 
 let act: Act = () => {}
+/** It acts as soon as the head has come. */
+let isEarly = false
+/** Bytes of the body that had come when it acted, and in the end. */
+let [readBefore, readInAll] = [0, 0]
 const server = createServer(socket => {
   socket.on('error', () => {})
-  let got = ''
+  let [got, hasActed] = ['', false]
   socket.on('data', bytes => {
     got += bytes.toString('latin1')
     const [head, body] = got.split('\r\n\r\n')
-    if (body === undefined || body.length < Number(/content-length: (\d+)/i.exec(head!)?.[1] ?? 0)) return
+    if (body === undefined) return
+    const isAsked = head!.startsWith('POST /v1/completions')
+    const isWhole = body.length >= Number(/content-length: (\d+)/i.exec(head!)?.[1] ?? 0)
+    if (isAsked && !hasActed && (isEarly || isWhole)) {
+      readBefore = body.length
+      hasActed = true
+      act(socket)
+    }
+    if (!isWhole) return
+    if (isAsked) readInAll = body.length
     got = ''
+    hasActed = false
     const models = JSON.stringify({ object: 'list', data: [{ id: MODEL, object: 'model' }] })
-    if (head!.startsWith('POST /v1/completions')) act(socket)
-    else if (head!.startsWith('GET /v1/models')) socket.write(`${JSON_HEAD}${withLength(models)}`)
+    if (isAsked) return
+    if (head!.startsWith('GET /v1/models')) socket.write(`${JSON_HEAD}${withLength(models)}`)
     else if (head!.startsWith('GET /health')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
     else socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n')
   })
@@ -131,9 +158,10 @@ t.before(async () => {
 })
 t.teardown(() => void server.close())
 
-for (const [name, [isStream, outcome, does]] of Object.entries(CASES))
+for (const [name, [isStream, outcome, does, actsEarly = false]] of Object.entries(CASES))
   t.test(`an engine that ${name}: ${outcome}`, async t => {
     act = does
+    isEarly = actsEarly
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
     const router = await startTestRouter([url], ['--retries', '0'])
     t.teardown(() => router.stop(0))
@@ -142,7 +170,8 @@ for (const [name, [isStream, outcome, does]] of Object.entries(CASES))
       const { json } = await client.send('/v1/models')
       return json.data.length > 0 ? true : undefined
     })
-    const body = { model: MODEL, prompt: [1, 2, 3, 4], max_tokens: 5, stream: isStream }
+    const prompt = actsEarly ? 'word '.repeat(400_000) : [1, 2, 3, 4]
+    const body = { model: MODEL, prompt, max_tokens: 5, stream: isStream }
     const answer = await client
       .send('/v1/completions', { body })
       .catch((error: { code: string }) => error.code)
@@ -154,6 +183,11 @@ for (const [name, [isStream, outcome, does]] of Object.entries(CASES))
       if (outcome === 'event') t.match(answer.text, /\n\ndata: \{"error":[^\n]*\n\n$/, 'an event of its own')
     }
     await client.drained()
+    if (actsEarly) {
+      const { length } = JSON.stringify(body)
+      t.ok(readBefore < length)
+      await until('it has read all of it', async () => (readInAll === length ? true : undefined))
+    }
     t.equal((await client.send('/health')).status < 600, true)
   })
 

@@ -222,7 +222,7 @@ export class ExchangeCalls {
           this.#of(call, () => owner.head(call, status, headers), {
             kind: 'answered',
             status,
-            sawError: call.sawError,
+            beganBadly: call.beganBadly,
           }),
         data: given => {
           if (this.#heldBack === undefined && this.#current === call) {

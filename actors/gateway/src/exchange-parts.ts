@@ -9,6 +9,7 @@ import type { FirstTokenTimes } from '@homing/load'
 import type { Decision, RetryBudget, RoutingRequest } from '@homing/placement'
 import type { HttpExchange, HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
+import type { BadAnswers } from './bad-answers.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
 import type { LegWishes } from './exchange-legs.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
@@ -33,6 +34,7 @@ export interface CommonParts {
   readonly placements: Placements
   readonly retryBudget: RetryBudget
   readonly deadlyPrompts: DeadlyPrompts
+  readonly badAnswers: BadAnswers
   readonly progress: WorkerProgress
   readonly firstTokens: FirstTokenTimes
   /** Bodies in shared memory that connections still have. */

@@ -80,6 +80,11 @@ export class ExchangeRequest {
     this.#ready = { ...this.ready, routing, waiting: undefined }
   }
 
+  /** It has waited for room before, and is placed at once. */
+  waitsNoMore(): void {
+    this.#ready = { ...this.ready, waiting: undefined }
+  }
+
   /** From now on it is for the rest of a stream, which was placed by this decision. */
   goesOn({ ready, deliveredTokens }: ContinuationStep & { kind: 'place' }, decisionId: string): void {
     const routing = { ...ready.routing, continues: { decisionId, deliveredTokens } }

@@ -34,6 +34,9 @@ export interface TurnsOwner {
   guard(run: () => void): void
 }
 
+/** From one try to leave a worker that is well to the next. */
+const MOVE_AGAIN_MS = 5000
+
 export type TurnsParts = Pick<CommonParts, 'context' | 'metrics' | 'placements' | 'retryBudget'>
 
 export class ExchangeTurns {
@@ -41,6 +44,9 @@ export class ExchangeTurns {
   readonly #steps: ExchangeSteps
   readonly #end: ExchangeEnd
   readonly #owner: TurnsOwner
+  #moveAgainMs = Number.NEGATIVE_INFINITY
+  /** Id of the worker at which its stream stays, since no other one can go on with it. */
+  #staysAt: string | undefined
 
   constructor(parts: TurnsParts, steps: ExchangeSteps, end: ExchangeEnd, owner: TurnsOwner) {
     this.#parts = parts
@@ -146,11 +152,13 @@ export class ExchangeTurns {
     if (pinnedInstanceId !== undefined) request.pin(pinnedInstanceId)
     this.#parts.metrics.requests.placedAgain(model, why)
     figures.placedAgain()
-    failures.left(workerId)
+    if (why === 'drained') failures.leftBlameless(workerId)
+    else failures.left(workerId)
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
     const second = calls.take(0)
     const otherLeg = second?.placement.id
-    this.#end.leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg })
+    const outcome = why === 'drained' ? 'aborted' : 'error'
+    this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true, otherLeg })
     if (second !== undefined) {
       this.#adopt(second)
       return
@@ -175,26 +183,49 @@ export class ExchangeTurns {
     void this.#continue(error, wasTaken)
   }
 
-  /** Its worker is well, and is to be left: another one goes on if one can; else all stays as it is. */
-  async move(error: ErrorRecord): Promise<void> {
-    const { request, continuation, failures } = this.#steps
+  /**
+   * Its worker is well, and is to be left for this reason: another one gets the request, or goes on with its
+   * stream, if one can; else all stays as it is.
+   */
+  async move(reason: string): Promise<void> {
+    const { request, failures } = this.#steps
     const { workerId } = this.#decision!
-    const mayMove = (): boolean =>
-      request.state === 'relaying' && continuation.mayMove && this.#decision!.workerId === workerId
-    if (!mayMove()) return
+    const { nowMs } = this.#steps.figures
+    if (nowMs < this.#moveAgainMs || !this.#mayMove) return
+    this.#moveAgainMs = nowMs + MOVE_AGAIN_MS
     // What is left once cannot be had back.
     const { routing } = request.ready
     const excludedWorkers = [...failures.workers, workerId]
     const measured = await this.#parts.placements.measure({ ...routing, excludedWorkers })
-    if ('code' in measured || !mayMove()) return
-    this.#owner.guard(() => this.#move(error))
+    if ('code' in measured || this.#decision!.workerId !== workerId || !this.#mayMove) return
+    this.#owner.guard(() => {
+      if (request.state === 'relaying') this.#move(reason)
+      else {
+        request.waitsNoMore()
+        this.#placeAgain({ kind: 'placeAgain', why: 'drained', reason, wasTaken: true, isCharged: false })
+      }
+    })
   }
 
-  #move(error: ErrorRecord): void {
+  /** Whether another worker may take over from one that is well. */
+  get #mayMove(): boolean {
+    const { request, continuation, legs } = this.#steps
+    if (request.state === 'relaying')
+      return this.#staysAt !== this.#decision!.workerId && continuation.mayMove
+    // What was handed over is there already, so its stream begins soon.
+    if (request.state !== 'calling' || request.ready.legs === undefined || legs.isHanded) return false
+    const { routing, upstream } = request.ready
+    // What such a rest says is known before its client has it.
+    return routing.pinnedInstanceId === undefined && upstream.tokens?.resumed === undefined
+  }
+
+  #move(reason: string): void {
     const { request, calls } = this.#steps
+    const { worker, workerId } = this.#decision!
     request.goesTo('continuing')
     calls.holdBack()
-    void this.#continue(error, true, () => {
+    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, () => {
+      this.#staysAt = workerId
       request.goesTo('relaying')
       calls.letGo()
     })

@@ -13,8 +13,9 @@
  *              rest to be computed
  *   calling    the first byte to relay       relaying; calling again (a reused connection broke, or a second
  *                                            worker's first token came first, hedge.ts); settled; placing
- *                                            (the worker failed or refused, and tries are left); continuing
- *                                            (that was to go on with a stream, and others may)
+ *                                            (the worker failed or refused, and tries are left, or it has
+ *                                            drained for too long); continuing (that was to go on with a
+ *                                            stream, and others may)
  *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, or has drained for too
  *              room at the client            long, and what the client has of a stream tells how to go on)
  *   continuing the ids of what there is      placing; settled (no worker can go on with it); relaying
@@ -79,7 +80,7 @@ export class Exchange {
       mayRefuse: status => {
         const { calls, legs, failures } = this.#steps
         if (this.#turns.failed.isRest) return true
-        return calls.isHedging || legs.isLostBy(status) || failures.mayRefuse(status)
+        return calls.isHedging || legs.isLostBy(status) || failures.mayRefuse(this.#turns.failed, status)
       },
       prefilled: (call, isSuccess) => this.#prefilled(call, isSuccess),
       heard: () => parts.progress.sent(this.#decision!.workerId, this.#steps.figures.heard()),
@@ -108,6 +109,11 @@ export class Exchange {
 
   get state(): ExchangeState {
     return this.#steps.request.state
+  }
+
+  /** Id of the worker that has it, or had it last; undefined: none. */
+  get workerId(): string | undefined {
+    return this.#decision?.workerId
   }
 
   /** Reads the request, then places it. */
@@ -162,15 +168,12 @@ export class Exchange {
     })
   }
 
-  /** These workers have drained for as long as they may. `serves`: whether others serve a model. */
-  leaveOverdue(workerIds: ReadonlySet<string>, serves: (model: string) => boolean): void {
+  /** Its worker has drained for as long as it may. `serves`: whether others serve a model. */
+  leaveOverdue(serves: (model: string) => boolean): void {
     this.#guard(() => {
-      const { request, calls } = this.#steps
-      if (this.state !== 'relaying' || this.#parts.picked !== undefined || calls.current?.isUnseen === true)
-        return
-      const { worker, workerId } = this.#decision!
-      if (!workerIds.has(workerId) || !serves(request.ready.routing.model)) return
-      void this.#turns.move(toErrorRecord(new UpstreamFailedError(worker, 'its drain took too long')))
+      const { state } = this
+      if ((state !== 'relaying' && state !== 'calling') || this.#parts.picked !== undefined) return
+      if (serves(this.#steps.request.ready.routing.model)) void this.#turns.move('its drain took too long')
     })
   }
 
@@ -282,7 +285,7 @@ export class Exchange {
       this.#end.fail(toErrorRecord(new UpstreamFailedError(decision.worker, `answered ${status}`)))
       return
     }
-    if (calls.isHedging && isStream && call.sawError) {
+    if (calls.isHedging && isStream && call.beganBadly) {
       this.#turns.take(failures.beganWithError(this.#turns.failed))
       return
     }

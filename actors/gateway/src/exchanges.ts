@@ -34,6 +34,8 @@ import { tenantOf } from './waiting-hints.ts'
 const MAKE_ROOM_ATTEMPTS = 8
 /** A little longer than from one look to the next. */
 const SENT_WITHIN_MS = 1500
+/** So long after a worker has left, decisions for it may still be on their way. */
+const DECISION_MS_MAX = 10_000
 
 export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | 'ended'> {
   readonly bodies: Bodies
@@ -68,6 +70,9 @@ export class Exchanges {
   readonly #slots: TenantShares<Place>
   readonly #bodyBytes: TenantShares<Place>
   readonly #parts: ExchangeParts
+  #fleet: Fleet = { version: 0, workers: [] }
+  /** Workers that have drained for as long as they may, by id, and when they left. */
+  readonly #overdue = new Map<string, number>()
 
   constructor({ bodies, openMax, common = ALONE, tenants, overloadStatus, ...parts }: ExchangesParts) {
     this.#common = common
@@ -127,18 +132,36 @@ export class Exchanges {
     this.#parts.lentBodies.look()
     const nowMs = this.#parts.context.clock.nowMs()
     for (const exchange of [...this.#open.keys()]) exchange.look(nowMs)
+    this.#leaveOverdue(nowMs)
     const { progress, directory } = this.#parts
     const workerIds = progress.alive(nowMs - SENT_WITHIN_MS)
     if (workerIds.length > 0) directory.tell({ type: 'alive', workerIds })
   }
 
-  /** These workers have left the fleet, and still have requests: those that can go on elsewhere. */
-  leaveOverdue(workerIds: readonly string[], fleet: Fleet): void {
-    const ids = new Set(workerIds)
+  /** `overdue`: workers that have left it and still have requests. Those that can go on elsewhere do. */
+  takeFleet(fleet: Fleet, overdue: readonly string[]): void {
+    const nowMs = this.#parts.context.clock.nowMs()
+    this.#fleet = fleet
+    for (const id of overdue) this.#overdue.set(id, nowMs)
+    for (const { id } of fleet.workers) this.#overdue.delete(id)
+    this.#leaveOverdue(nowMs)
+  }
+
+  /** Also later: other workers come up, and answers begin. */
+  #leaveOverdue(nowMs: number): void {
+    if (this.#overdue.size === 0) return
     const served = new Set<string>()
-    for (const { state, models } of fleet.workers)
+    for (const { state, models } of this.#fleet.workers)
       if (state === 'up') for (const { name } of models) served.add(name)
-    for (const exchange of [...this.#open.keys()]) exchange.leaveOverdue(ids, model => served.has(model))
+    const busy = new Set<string>()
+    for (const exchange of [...this.#open.keys()]) {
+      const { workerId } = exchange
+      if (workerId === undefined || !this.#overdue.has(workerId)) continue
+      busy.add(workerId)
+      exchange.leaveOverdue(model => served.has(model))
+    }
+    for (const [id, sinceMs] of this.#overdue)
+      if (!busy.has(id) && nowMs - sinceMs >= DECISION_MS_MAX) this.#overdue.delete(id)
   }
 
   endAll(error: ErrorRecord): void {

@@ -52,6 +52,7 @@ import {
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
+import { BadAnswers } from './bad-answers.ts'
 import { ClientAnswer } from './client-answer.ts'
 import { ContinuationMemory } from './continuation-memory.ts'
 import { isPreflight } from './cors.ts'
@@ -255,6 +256,7 @@ class Gateway {
       placements,
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: this.#deadlyPrompts,
+      badAnswers: new BadAnswers(),
       progress: this.#progress,
       firstTokens: new FirstTokenTimes(),
       lentBodies: new LentBodies(),
@@ -396,7 +398,7 @@ class Gateway {
       this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
     }
     this.#names = modelNames(fleet, this.#aliases)
-    if (overdue.length > 0) this.#exchanges.leaveOverdue(overdue, fleet)
+    this.#exchanges.takeFleet(fleet, overdue)
     this.#tellReady()
   }
 

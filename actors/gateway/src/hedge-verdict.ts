@@ -10,7 +10,7 @@ import { FAILING_STATUSES, isTaking, lacksModel, SHEDDING_STATUSES } from './wor
 
 export type HedgeEnd =
   /** Its answer begins, and is no stream of tokens. */
-  | { readonly kind: 'answered'; readonly status: number; readonly sawError: boolean }
+  | { readonly kind: 'answered'; readonly status: number; readonly beganBadly: boolean }
   | { readonly kind: 'refused'; readonly status: number; readonly refusal: Refusal | undefined }
   | { readonly kind: 'broke'; readonly broken: BrokenCall }
 
@@ -31,8 +31,12 @@ export function hedgeVerdict(end: HedgeEnd, usesKey: boolean): HedgeVerdict {
   if (end.kind === 'broke') return onBroken(end.broken)
   const { status } = end
   const reason = `answered ${status}`
-  if (end.kind === 'answered' && end.sawError)
-    return { reason: 'sent an error', fault: { kind: 'failed', isSure: false }, wasTaken: true }
+  if (end.kind === 'answered' && end.beganBadly)
+    return {
+      reason: 'sent an error, or gave up the request',
+      fault: { kind: 'failed', isSure: false },
+      wasTaken: true,
+    }
   if (FAILING_STATUSES.has(status)) {
     const fault = { kind: 'failed' as const, isSure: SHEDDING_STATUSES.has(status) }
     return { reason, fault, wasTaken: isTaking(status) }

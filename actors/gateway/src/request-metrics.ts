@@ -63,7 +63,7 @@ const LAST_COLUMNS: readonly MetricColumn<LastFigures>[] = [
   ],
 ]
 
-const PLACED_AGAIN = ['refused', 'broke'] as const
+const PLACED_AGAIN = ['refused', 'broke', 'drained'] as const
 /** Label of a relayed request that names no model. */
 const NO_MODEL = 'none'
 const STAGE_SECONDS = [
@@ -116,7 +116,7 @@ export class RequestMetrics {
     })
     this.#placedAgain = metrics.counter({
       name: 'homing_request_retries_total',
-      help: 'Times that a request was placed again before its first byte, because its worker refused it or broke.',
+      help: 'Times that a request was placed again before its first byte, because its worker refused it, broke or drained.',
       labels: ['model', 'reason'],
     })
     this.#promptTokens = metrics.histogram({

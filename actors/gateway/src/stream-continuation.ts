@@ -9,7 +9,8 @@
  *
  * What was delivered is tokenized as a text of its own behind the prompt. A tokenizer may cut it otherwise
  * than the engine did; the text is the same. Of a stream that has token ids (`return_token_ids`) these go
- * behind the prompt, so that it is continued exactly.
+ * behind the prompt, so that it is continued exactly. An engine that ignores that member is continued by its
+ * text, without ids.
  *
  * Bounds   `migrationsMax` continuations for each request; the text or the ids that streams keep, together,
  *          are within ContinuationMemory: a stream for which there is no room cannot be continued.
@@ -277,10 +278,11 @@ export class StreamContinuation {
     const body = given.upstream.body!
     const form = given.legs!.route === 'chat' ? 'chat' : 'completions'
     const { text, ids: givenIds, sample, isFinished, hasUsage } = delivered
-    const why = unfitRequest(body, givenIds !== undefined)
+    const hasIds = givenIds !== undefined
+    const why = unfitRequest(body)
     if (given.upstream.tokens?.isForAll === true && given.upstream.tokens.state !== undefined && !isFinished)
       return this.#nextOfTokens(given, given.upstream.tokens, form)
-    if (text === '' && givenIds === undefined && !isFinished && why !== 'choices') {
+    if (text === '' && !hasIds && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
       this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
       return { kind: 'place', ready: { ...given, waiting: undefined }, deliveredTokens: 0 }
@@ -293,7 +295,7 @@ export class StreamContinuation {
     // What was not known when it was placed is not asked for while its client waits.
     if ((unknownPromptReason ?? textBlocksReason ?? estimate) !== undefined)
       return { kind: 'unfit', why: 'prompt' }
-    const mayLackText = givenIds === undefined ? endsInStop(body, text) : mayHoldText(body)
+    const mayLackText = hasIds ? mayHoldText(body) : endsInStop(body, text)
     if (!isFinished && mayLackText) return { kind: 'unfit', why: 'stops' }
     const promptIds = await this.#ids({ route: form, body, hold: this.#hold })
     const deliveredIds = promptIds && (givenIds ?? (await this.#textIds(model, text)))
@@ -316,7 +318,8 @@ export class StreamContinuation {
     const ids = new Int32Array(promptTokens + deliveredTokens)
     ids.set(promptIds)
     ids.set(deliveredIds, promptTokens)
-    const rest = continuedRequest(body, ids, { tokensMax: left, tokensMin: least > 0 ? least : undefined })
+    const tokensLeft = { tokensMax: left, tokensMin: least > 0 ? least : undefined }
+    const rest = continuedRequest(body, ids, tokensLeft, hasIds)
     if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
     const ready = await reader.continued(this.#http, rest, given.routing)
     this.#stream = stream
@@ -337,7 +340,7 @@ export class StreamContinuation {
     const { ids: promptIds, state } = tokens
     const generated = state!.ids
     if (generated === undefined) return { kind: 'unfit', why: 'memory' }
-    const why = unfitRequest(body, true)
+    const why = unfitRequest(body)
     // What counts generated tokens, the worker is told which ones are.
     if (why === 'guided' || why === 'tied') return { kind: 'unfit', why }
     const tokensCount = promptIds.length + generated.length
@@ -347,7 +350,7 @@ export class StreamContinuation {
     ids.set(promptIds)
     ids.set(generated, promptIds.length)
     const tokensMax = state!.left ?? answerLimits(body, form === 'chat').tokensMax
-    const rest = continuedRequest(body, ids, { tokensMax, tokensMin: undefined })
+    const rest = continuedRequest(body, ids, { tokensMax, tokensMin: undefined }, true)
     if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
     // It says where the request goes, and is not sent.
     const { routing } = await reader.continued(this.#http, rest, given.routing)

@@ -34,7 +34,7 @@ export class TriedWorkers {
   readonly #parts: TriedParts
   readonly #report: (failure: WorkerFailure) => void
   #failed: readonly string[] = []
-  /** Of those, the ones that are no try: they had sent a part of their answer, or were second workers. */
+  /** Of those, the ones that are no try: they had sent a part of their answer, drained, or were second. */
   #uncounted = 0
   /** Workers that have taken the request and failed it. */
   #takenCount = 0
@@ -102,8 +102,8 @@ export class TriedWorkers {
     this.#takenCount = TAKEN_MAX - 1
   }
 
-  /** It was asked beside the current worker, which goes on: no try of `retriesMax`. */
-  leftBeside(workerId: string): void {
+  /** It has drained, or was asked beside the current worker, which goes on: no try of `retriesMax`. */
+  leftBlameless(workerId: string): void {
     this.left(workerId)
     this.#uncounted++
   }

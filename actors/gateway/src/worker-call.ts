@@ -28,6 +28,7 @@
 import type { Clock, Timer } from '@homing/base'
 import {
   type BodyEdit,
+  beforeGivenUp,
   editBody,
   isGivenUpAnswer,
   isJsonAnswer,
@@ -185,6 +186,7 @@ export class WorkerCall {
   #isUnseen = false
   #isJson = false
   #sawChoiceEnd = false
+  #beganBadly = false
   #tap: UsageTap | undefined
 
   constructor(
@@ -222,6 +224,11 @@ export class WorkerCall {
   /** An error passed among its events. */
   get sawError(): boolean {
     return this.#tap?.sawError === true
+  }
+
+  /** Its output begins with an error, or with the end of a choice that was given up. */
+  get beganBadly(): boolean {
+    return this.#beganBadly
   }
 
   /** Of a stream, a choice has ended, well or not. */
@@ -360,20 +367,21 @@ export class WorkerCall {
       return
     }
     const passing = this.#tap?.push(bytes) ?? bytes
-    if (this.#isStream && !this.#isPrefilled) this.#lookForOutput()
+    if (this.#isStream && !this.#isPrefilled) this.#lookForOutput(passing)
     if (passing.length === 0) return
     if (this.#heldHead === undefined || !this.#generates) this.#pass(passing)
     else if (this.#isStream || (this.#isJson && this.#heldHead.status < 300)) this.#holdOrPass(passing)
     else this.#pass(passing)
   }
 
-  #lookForOutput(): void {
+  #lookForOutput(passing: Uint8Array): void {
     const tap = this.#tap!
     const hasOutput = this.#hasEarlyEvents ? tap.hasOutput : this.#generates ? tap.hasEvent : tap.hasBytes
     if (!hasOutput) return
     this.#isPrefilled = true
     const status = this.#heldHead?.status ?? this.#status ?? 0
-    this.#handler.prefilled(status < 300 && !tap.sawError)
+    this.#beganBadly = tap.sawError || (this.#sawChoiceEnd && beforeGivenUp(passing) !== undefined)
+    this.#handler.prefilled(status < 300 && !this.#beganBadly)
   }
 
   /** Whether a request to this route makes the engine write something. */

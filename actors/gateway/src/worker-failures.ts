@@ -41,7 +41,8 @@ export type Turn =
 
 export interface PlaceAgain {
   readonly kind: 'placeAgain'
-  readonly why: 'refused' | 'broke'
+  /** `drained`: it is well, and has drained for as long as it may. */
+  readonly why: 'refused' | 'broke' | 'drained'
   readonly reason: string
   readonly wasTaken: boolean
   /** Against the retry budget, which has paid for a second worker that is being asked; default: true. */
@@ -72,7 +73,15 @@ export interface FailedCall {
 
 export type FailuresParts = Pick<
   CommonParts,
-  'context' | 'directory' | 'placements' | 'deadlyPrompts' | 'progress' | 'picked' | 'limits' | 'retryBudget'
+  | 'context'
+  | 'directory'
+  | 'placements'
+  | 'deadlyPrompts'
+  | 'badAnswers'
+  | 'progress'
+  | 'picked'
+  | 'limits'
+  | 'retryBudget'
 >
 
 export class WorkerFailures {
@@ -90,8 +99,8 @@ export class WorkerFailures {
   }
 
   /** Whether another worker may be tried if the current one answers with this status. */
-  mayRefuse(status: number): boolean {
-    return this.#tried.mayTryOther(isTaking(status))
+  mayRefuse(call: FailedCall, status: number): boolean {
+    return this.#tried.mayTryOther(isTaking(status), this.#isCharged(call, status))
   }
 
   /** An answer begins, so it is known who failed before: the earlier workers, or the request. */
@@ -112,14 +121,14 @@ export class WorkerFailures {
       directory.tell({ type: 'lookAgain', workerId })
     }
     const wasTaken = isTaking(status)
-    const mayTryOther = this.#tried.mayTryOther(wasTaken)
+    const isCharged = this.#isCharged(call, status)
+    const mayTryOther = this.#tried.mayTryOther(wasTaken, isCharged)
     if (FAILING_STATUSES.has(status)) this.#answeredBadly(call, status)
     if (wasTaken) this.#tried.taken()
     if (usesKey && (status === 401 || status === 403)) {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
     }
-    const { isCharged } = this.#tried
     // A second worker may have failed since its head came.
     if (isHedging || mayTryOther) {
       const reason = `worker ${worker} answered ${status}`
@@ -246,12 +255,17 @@ export class WorkerFailures {
     if (end.kind === 'broke' && end.broken.failure === 'reset' && body !== undefined)
       deadlyPrompts.broke(body, workerId, this.#nowMs, this.#nowMs - calledMs)
     if (wasTaken) this.#tried.taken()
-    this.#tried.leftBeside(workerId)
+    this.#tried.leftBlameless(workerId)
   }
 
   /** The request is placed again, not at this worker. */
   left(workerId: string): void {
     this.#tried.left(workerId)
+  }
+
+  /** The same, without a fault of it. */
+  leftBlameless(workerId: string): void {
+    this.#tried.leftBlameless(workerId)
   }
 
   /** Another worker goes on with a stream of which this one has sent a part. */
@@ -277,6 +291,13 @@ export class WorkerFailures {
   /** The worker has sent nothing, and no try is left. The tries of continuations are others. */
   #giveUp({ isRest }: FailedCall, error: ErrorRecord, wasTaken: boolean): Turn {
     return { kind: isRest ? 'goOn' : 'fail', error, wasTaken }
+  }
+
+  /** Whether a request that is answered so goes to another worker at the cost of the retry budget. */
+  #isCharged({ decision, calledMs }: FailedCall, status: number): boolean {
+    const { badAnswers } = this.#parts
+    const isLoss = isTaking(status) && badAnswers.isLoss(decision.workerId, calledMs, this.#nowMs)
+    return this.#tried.isCharged && !(isLoss && this.#tried.isUntaken)
   }
 
   #answeredBadly(call: FailedCall, status: number): void {

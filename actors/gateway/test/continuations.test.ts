@@ -52,8 +52,10 @@ async function run(
     dies = true,
     joins = [],
     more = {},
-    takes = true,
+    takes = () => true,
     reads = () => {},
+    path = CHAT,
+    decides,
   }: {
     body?: object
     migrationsMax?: number
@@ -61,9 +63,12 @@ async function run(
     joins?: readonly string[]
     more?: Partial<ReadRequest>
     /** A worker would take what is left. */
-    takes?: boolean
+    takes?: () => boolean
     /** Called when ids are asked for. */
     reads?: () => void
+    path?: string
+    /** The first decision comes when this is over. */
+    decides?: Promise<void>
   } = {},
 ) {
   let port = 0
@@ -72,7 +77,7 @@ async function run(
     t,
     { exchangeLimits: { ...LIMITS, migrationsMax }, audit: false, accessLog: { path: '-', sample: 1 } },
     {
-      measure: () => (takes ? { cachedTokens: 0, boundWorker: undefined } : undefined),
+      measure: () => (takes() ? { cachedTokens: 0, boundWorker: undefined } : undefined),
       read: ({ body: bytes, wantTokenIds }) => {
         if (wantTokenIds) reads()
         const { prompt } = JSON.parse(textOf(bytes)) as { prompt?: unknown }
@@ -91,9 +96,10 @@ async function run(
         }
         return { kind: 'read', request: read }
       },
-      decide: () => {
-        port++
-        if (port <= acts.length) return { kind: 'decided', decision: decisionFor(port) }
+      decide: async () => {
+        const at = ++port
+        if (at === 1) await decides
+        if (at <= acts.length) return { kind: 'decided', decision: decisionFor(at) }
         return { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} } }
       },
     },
@@ -111,7 +117,7 @@ async function run(
       ...(dies && i < acts.length - 1 ? [dying] : []),
     )
   }
-  const client = world.send('POST', CHAT, { body: JSON.stringify(body) })
+  const client = world.send('POST', path, { body: JSON.stringify(body) })
   for (let i = 0; i < 4; i++) {
     await world.system.settle()
     await world.system.advance(10)
@@ -169,21 +175,22 @@ t.test('a prompt that kills a second worker takes no third one', async t => {
   t.equal(world.log.asked.length, 2)
 })
 
+const OTHER = { ...WORKER, id: `${WORKER_HOST}:2`, instanceId: 2 }
+
 t.test(
   'what a worker has at the limit of its drain goes on where it can, and stays where it cannot',
   async t => {
-    const other = { ...WORKER, id: `${WORKER_HOST}:2`, instanceId: 2 }
-    const down = { ...other, state: 'down' } as const
-    const endless = { ...other, models: [{ ...WORKER.models[0]!, maxModelTokens: undefined }] }
+    const down = { ...OTHER, state: 'down' } as const
+    const endless = { ...OTHER, models: [{ ...WORKER.models[0]!, maxModelTokens: undefined }] }
     const goes = { settled: ['aborted', 'ok'], sent: 2, said: 'one two' }
     const stays = { settled: ['ok'], sent: 1, said: 'one and more' }
     for (const [what, members, fleet, migrationsMax, expected] of [
-      ['it may go on', {}, [other], 1, goes],
+      ['it may go on', {}, [OTHER], 1, goes],
       ['no other worker is up', {}, [down], 1, stays],
-      ['no worker may go on', {}, [other], 0, stays],
-      ['none would take it', {}, [other], 1, stays],
-      ['logprobs', { logprobs: true }, [other], 1, stays],
-      ['a stop string may have begun', { stop: ['e!'] }, [other], 1, stays],
+      ['no worker may go on', {}, [OTHER], 0, stays],
+      ['none would take it', {}, [OTHER], 1, stays],
+      ['logprobs', { logprobs: true }, [OTHER], 1, stays],
+      ['a stop string may have begun', { stop: ['e!'] }, [OTHER], 1, stays],
       ['no limit of its length is known', { max_tokens: undefined }, [endless], 1, stays],
     ] as const) {
       let first: HttpExchange | undefined
@@ -208,7 +215,7 @@ t.test(
         body: { ...BODY, ...members },
         migrationsMax,
         dies: false,
-        takes: what !== 'none would take it',
+        takes: () => what !== 'none would take it',
         // It comes while the ids of the text are looked for.
         reads: () => more(),
       })
@@ -240,6 +247,115 @@ t.test(
     }
   },
 )
+
+const WHOLE = [
+  head(200, { 'content-type': 'application/json' }),
+  finish(JSON.stringify({ ...SAME, choices: [{ index: 0, message: {}, finish_reason: 'stop' }] })),
+]
+const ANEW = [head(200, SSE), finish(ROLE + text('anew', 'stop') + DONE)]
+
+t.test('what waits for its first byte at the limit of a drain is asked of another worker', async t => {
+  for (const [what, options, second, isLeft] of [
+    ['a stream', {}, ANEW, true],
+    ['a stream that no worker may go on with', { migrationsMax: 0 }, ANEW, true],
+    ['a stream whose head has come', { begun: [head(200, SSE), data(': wait\n\n')] }, ANEW, true],
+    ['a whole answer', { more: { isStream: false } }, WHOLE, true],
+    ['a pin', { more: { pinnedInstanceId: 7 } }, ANEW, false],
+    ['none would take it', { takes: () => false }, ANEW, false],
+    ['no completion', { path: '/v1/embeddings', more: { isStream: false } }, WHOLE, false],
+  ] as const) {
+    let isGone = false
+    let first: HttpExchange | undefined
+    const held: Act = exchange => {
+      first = exchange
+      exchange.onClientGone(() => {
+        isGone = true
+      })
+    }
+    const { begun = [], ...others } = options as typeof options & { readonly begun?: readonly Act[] }
+    const { client, world, sent } = await run(t, [[...begun, held], second], { ...others, dies: false })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    await world.system.advance(10)
+    t.equal(isGone, isLeft, what)
+    t.equal(sent.length, isLeft ? 2 : 1, what)
+    if (!isLeft) for (const act of second) act(first!)
+    await world.system.settle()
+    t.equal(client.status, 200, what)
+    t.equal(client.end, 'complete', what)
+    if (second === ANEW) t.strictSame(seen(client.body), ['anew', 'done'], what)
+    const { settled, workerFailed, asked, hints } = world.log
+    t.strictSame(
+      settled.map(({ delivery: { outcome }, isPlacedAgain }) => [outcome, isPlacedAgain]),
+      isLeft
+        ? [
+            ['aborted', true],
+            ['ok', false],
+          ]
+        : [['ok', false]],
+      what,
+    )
+    t.strictSame(workerFailed, [], `${what}: no worker is to blame`)
+    if (!isLeft) continue
+    t.strictSame(asked[1]!.excludedWorkers, [`${WORKER_HOST}:1`])
+    t.equal(hints[1], undefined, 'it has waited before')
+    t.match(
+      (await world.ask('GET', '/metrics')).body,
+      /^homing_request_retries_total\{model="m",reason="drained"\} 1$/m,
+    )
+  }
+})
+
+t.test('what cannot go on elsewhere at the limit of a drain does so later, once it can', async t => {
+  for (const [what, begins, expected] of [
+    ['another worker comes up before the first byte', false, 'anew'],
+    ['another worker comes up after it', true, 'one two'],
+  ] as const) {
+    let mayTake = false
+    let first: HttpExchange | undefined
+    const held: Act = exchange => {
+      first = exchange
+    }
+    const second = begins ? [head(200, SSE), REST] : ANEW
+    const { client, world, sent } = await run(t, [[held], second], { takes: () => mayTake, dies: false })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    await world.system.advance(2000)
+    if (begins) for (const act of BEGUN) act(first!)
+    mayTake = true
+    await world.system.advance(1000)
+    t.equal(sent.length, 1, 'not asked in every second')
+    for (let i = 0; i < 6; i++) await world.system.advance(1000)
+    t.equal(sent.length, 2, what)
+    t.strictSame(seen(client.body), [expected, 'done'], what)
+  }
+})
+
+t.test('a stream that was decided for a worker which has left meanwhile is asked of another one', async t => {
+  const { promise: decides, resolve } = Promise.withResolvers<void>()
+  const { client, world, sent } = await run(t, [[], ANEW], { decides, dies: false })
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+  await world.system.settle()
+  resolve()
+  await world.system.settle()
+  t.equal(sent.length, 1)
+  await world.system.advance(1000)
+  await world.system.settle()
+  t.equal(sent.length, 2)
+  t.strictSame(seen(client.body), ['anew', 'done'])
+})
+
+t.test('a worker that comes again after its drain keeps what it has', async t => {
+  let mayTake = false
+  const { world, sent } = await run(t, [[], ANEW], { takes: () => mayTake, dies: false })
+  const first = { ...WORKER, id: `${WORKER_HOST}:1` }
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [first.id] })
+  await world.system.settle()
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER, first) })
+  mayTake = true
+  for (let i = 0; i < 12; i++) await world.system.advance(1000)
+  t.equal(sent.length, 1)
+})
 
 t.test('a rest that fails before its first byte goes on where tries are left', async t => {
   const refuses = (status: number): Act[] => [
@@ -321,6 +437,53 @@ t.test('a stream that its engine gives up goes on elsewhere', async t => {
     [head(200, SSE), finish(text('x'))],
   ]
   t.match((await run(t, nothing, { dies: false })).sent[1], { path: CHAT }, 'nothing was there: anew')
+})
+
+const JSON_HEAD = { 'content-type': 'application/json' }
+const GIVEN_UP_WHOLE = { ...SAME, choices: [{ index: 0, message: { content: 'o' }, finish_reason: 'abort' }] }
+
+t.test('all that an engine has when it fails is begun anew, more than the retry budget has', async t => {
+  for (const [what, ...acts] of [
+    ['gives up whole answers', head(200, JSON_HEAD), finish(JSON.stringify(GIVEN_UP_WHOLE))],
+    ['answers 500', head(500, JSON_HEAD), finish('{"error":{"message":"dead"}}')],
+    ['dies', die],
+  ] as const) {
+    const world = await startWorld(
+      t,
+      {
+        ...{ openRequestsMax: 200, bodiesBytesMax: 1_000_000, audit: false },
+        exchangeLimits: { ...LIMITS, retryShare: 0 },
+      },
+      {
+        decide: ({ excludedWorkers }, id) => ({
+          kind: 'decided',
+          decision: decisionFor(excludedWorkers.length === 0 ? 1 : 2, id),
+        }),
+      },
+      { hasWorker: false },
+    )
+    const open: HttpExchange[] = []
+    await world.serve(1, exchange => void open.push(exchange))
+    await world.serve(2, ...WHOLE)
+    const ask = async (count: number) => {
+      const clients = Array.from({ length: count }, (_, i) => {
+        const body = { ...BODY, user: String(i), stream: false }
+        return world.send('POST', CHAT, { body: JSON.stringify(body) })
+      })
+      await world.system.settle()
+      t.equal(open.length, count)
+      for (const exchange of open.splice(0)) for (const act of acts) act(exchange)
+      await world.system.settle()
+      return clients.filter(({ status, body }) => status === 200 && !body.includes('abort')).length
+    }
+    t.equal(await ask(100), 100, what)
+    t.equal(world.log.settled.filter(({ delivery }) => delivery.outcome === 'ok').length, 100)
+    if (what !== 'answers 500') continue
+    await world.system.advance(1)
+    t.equal(await ask(40), 32, 'what it gets from then on is at the cost of the budget')
+    await world.system.advance(60_000)
+    t.equal(await ask(100), 100, 'a minute later it is another failure')
+  }
 })
 
 t.test('where no worker goes on with a stream that was given up, its end is no success', async t => {
@@ -441,9 +604,31 @@ t.test('a stream with token ids is continued by them, with and without a text', 
   t.notMatch(client.body, /prompt_token_ids/)
 })
 
+t.test(
+  'a stream whose engine ignores that ids are asked for is continued by its text, without ids',
+  async t => {
+    const body = { ...BODY, return_token_ids: true }
+    // As other engines do that do not know the member.
+    for (const begun of [
+      text('one'),
+      event({ ...SAME, choices: [{ delta: { content: 'one' }, token_ids: null }] }),
+    ]) {
+      const acts = [
+        [head(200, SSE), data(ROLE + begun)],
+        [head(200, SSE), REST],
+      ]
+      const { client, sent, outcomes } = await run(t, acts, { body })
+      t.strictSame(seen(client.body), ['one two', 'done'])
+      const { model, stream } = BODY
+      t.strictSame(sent[1]!.body, { model, stream, prompt: [...IDS, ...IDS], max_tokens: 6 })
+      t.strictSame(outcomes, ['place'])
+    }
+  },
+)
+
 t.test('where the ids are not known, or text may be held back, nothing is said twice', async t => {
   for (const [members, event, outcome] of [
-    [{ return_token_ids: true }, text('one'), 'ids'],
+    [{ return_token_ids: true }, withIds('one', 5) + text(' two'), 'ids'],
     [{ return_token_ids: true, stop: '###' }, withIds('', 5), 'stops'],
     [{}, withIds('', 5) + text('one'), 'ids'],
   ] as const) {

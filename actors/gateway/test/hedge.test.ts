@@ -7,7 +7,7 @@ import { FirstTokenTimes } from '@homing/load'
 import t, { type Test } from 'tap'
 import { decisionFor } from './call-world.ts'
 import { start as startWorld } from './gateway-world.ts'
-import { READ } from './sample-records.ts'
+import { fleetOf, READ, WORKER } from './sample-records.ts'
 import { data, die, end, finish, head, WorkerExchange } from './worker-exchange.ts'
 
 const LIMITS = {
@@ -296,6 +296,37 @@ t.test('a second worker that cannot be reached is suspected, and not blamed', as
 })
 
 t.test(
+  'a stream that is given up at once is no first token, of the second worker nor of the first',
+  async t => {
+    const done = 'data: [DONE]\n\n'
+    for (const reason of ['abort', 'error'])
+      for (const given of [text('', reason), text('', reason) + done, text('') + text('', reason) + done]) {
+        const second = await world(t)
+        const client = await second.post()
+        await second.system.advance(100)
+        await second.does(2, head(200, SSE), data(given))
+        t.equal(second.calls[0]!.isGone, false, 'the first worker is not left')
+        await second.does(1, ...begin('one'), rest(' more'))
+        t.match(client.body, /"one".*DONE/s)
+        t.notMatch(client.body, reason)
+        t.match(second.settled(), [{ outcome: 'error', otherLeg: 'decision-1' }, { outcome: 'ok' }])
+        t.match(await second.outcomes(), { failed: 1 })
+        t.match(second.log.workerFailed, [{ workerId: decisionFor(2).workerId, fault: { kind: 'failed' } }])
+
+        const first = await world(t)
+        const other = await first.post()
+        await first.system.advance(100)
+        await first.does(1, head(200, SSE), data(given))
+        await first.does(2, ...begin('two'), rest(' more'))
+        t.match(other.body, /"two".*DONE/s)
+        t.notMatch(other.body, reason)
+        t.match(first.settled(), [{ outcome: 'error', otherLeg: 'decision-2' }, { outcome: 'ok' }])
+        t.match(first.log.workerFailed, [{ workerId: decisionFor(1).workerId, fault: { kind: 'failed' } }])
+      }
+  },
+)
+
+t.test(
   'a first worker that is silent, or begins with an error, leaves the stream to the second one',
   async t => {
     const { post, does, system } = await world(t)
@@ -313,6 +344,22 @@ t.test(
   },
 )
 
+t.test('a first worker that has drained for too long is left for the second one at once', async t => {
+  const { post, does, calls, system, script, ref, log, settled } = await world(t)
+  script.measure = () => ({ cachedTokens: 0, boundWorker: undefined })
+  const client = await post()
+  await system.advance(100)
+  const other = { ...WORKER, id: decisionFor(2).workerId, instanceId: 2 }
+  ref.tell({ type: 'fleet', fleet: fleetOf(other), overdue: [decisionFor(1).workerId] })
+  await system.settle()
+  t.equal(calls[0]!.isGone, true)
+  await does(2, ...begin('two'), rest(' more'))
+  t.match(client.body, /"two".*DONE/s)
+  t.match(settled(), [{ outcome: 'aborted', otherLeg: 'decision-2' }, { outcome: 'ok' }])
+  t.strictSame(log.workerFailed, [])
+  t.equal(log.asked.length, 2)
+})
+
 t.test(`whatever two workers do, one stream comes whole, and all is settled (seed ${SEED})`, async t => {
   for (let run = 0; run < RUNS; run++) {
     const seed = SEED * 100_000 + run
@@ -327,8 +374,9 @@ t.test(`whatever two workers do, one stream comes whole, and all is settled (see
         [die],
         [...begin(`${at}a`), die],
         [head(404), finish('{"error":{"message":"no"}}')],
+        [head(200, SSE), finish(`${text('', 'abort')}data: [DONE]\n\n`)],
         [],
-      ][Math.floor(random.next() * 7)]!
+      ][Math.floor(random.next() * 8)]!
     const queues = [acts(1), acts(2), acts(3)]
     for (let turn = 0; turn < 60; turn++) {
       const at = Math.floor(random.next() * 4)

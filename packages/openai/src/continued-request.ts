@@ -67,11 +67,8 @@ const CUT = [
 /** Of a completion that says nothing else. */
 const COMPLETION_TOKENS = 16
 
-/**
- * Undefined: another engine can go on with it. `body`: as the worker got it. `hasIds`: the ids of what was
- * delivered are known.
- */
-export function unfitRequest(body: Uint8Array, hasIds = false): UnfitRequest | undefined {
+/** Undefined: another engine can go on with it. `body`: as the worker got it. */
+export function unfitRequest(body: Uint8Array): UnfitRequest | undefined {
   const memberOf = membersOf(body, scanRequest(body))
   const isGiven = (name: string): boolean => isSet(memberOf(name))
   if (['n', 'best_of'].some(name => (memberOf(name) ?? 1) !== 1)) return 'choices'
@@ -82,8 +79,7 @@ export function unfitRequest(body: Uint8Array, hasIds = false): UnfitRequest | u
   if (hasTools) return 'tools'
   const logprobs = memberOf('logprobs')
   if (logprobs === true || typeof logprobs === 'number' || isGiven('prompt_logprobs')) return 'logprobs'
-  const wantsIds = isGiven('return_token_ids') && !hasIds
-  if (wantsIds || isGiven('return_tokens_as_token_ids')) return 'ids'
+  if (isGiven('return_tokens_as_token_ids')) return 'ids'
   if (['presence_penalty', 'frequency_penalty'].some(isGiven) || LOOKING_BACK.some(isGiven))
     return 'penalties'
   if (isGiven('repetition_penalty') && memberOf('repetition_penalty') !== 1) return 'penalties'
@@ -137,15 +133,24 @@ export function wantsUsage(body: Uint8Array): boolean {
   return options?.include_usage === true
 }
 
-/** `tokenIds`: those of the prompt and of what was delivered; `limits`: of what is left. */
-export function continuedRequest(body: Uint8Array, tokenIds: Int32Array, limits: AnswerLimits): Uint8Array {
+/**
+ * `tokenIds`: those of the prompt and of what was delivered; `limits`: of what is left; `hasIds`: the stream
+ * has ids. An engine may ignore that they were asked for: then its client gets none of the rest, either.
+ */
+export function continuedRequest(
+  body: Uint8Array,
+  tokenIds: Int32Array,
+  limits: AnswerLimits,
+  hasIds: boolean,
+): Uint8Array {
   const set: Record<string, string> = {
     prompt: `[${tokenIds.join(',')}]`,
     max_tokens: String(limits.tokensMax ?? null),
     stream: 'true',
   }
   if (limits.tokensMin !== undefined) set['min_tokens'] = String(limits.tokensMin)
-  return editMembers(body, scanRequest(body), { set, cut: CUT })
+  const cut = hasIds ? CUT : [...CUT, 'return_token_ids']
+  return editMembers(body, scanRequest(body), { set, cut })
 }
 
 /** A body whose prompt is this text, to have it tokenized as a part of an answer. */

@@ -43,7 +43,7 @@ t.test('what cannot be continued is refused, by the kind of reason', async t => 
     ['logprobs', { logprobs: true }],
     ['logprobs', { logprobs: 0 }],
     ['logprobs', { prompt_logprobs: 1 }],
-    ['ids', { return_token_ids: true }],
+    [undefined, { return_token_ids: true }],
     ['ids', { return_tokens_as_token_ids: true }],
     ['penalties', { presence_penalty: -0.5 }],
     ['penalties', { frequency_penalty: 0.1 }],
@@ -61,12 +61,14 @@ t.test('what cannot be continued is refused, by the kind of reason', async t => 
     t.equal(unfitRequest(bytes({ ...CHAT, ...members })), reason, JSON.stringify(members))
 })
 
-t.test('a request for ids is continued by them, unless the engine may hold text back', async t => {
+t.test('a request for ids is continued by them, or without them where its engine sends none', async t => {
   const body = bytes({ ...CHAT, return_token_ids: true, stop: ['\n', '###'] })
-  t.equal(unfitRequest(body, true), undefined)
-  t.equal(unfitRequest(bytes({ ...CHAT, return_token_ids: true, n: 2 }), true), 'choices')
-  const rest = continuedRequest(body, Int32Array.of(5), { tokensMax: 3, tokensMin: undefined })
-  t.match(parsed(rest), { prompt: [5], return_token_ids: true })
+  const limits = { tokensMax: 3, tokensMin: undefined }
+  t.match(parsed(continuedRequest(body, Int32Array.of(5), limits, true)), {
+    prompt: [5],
+    return_token_ids: true,
+  })
+  t.notOk('return_token_ids' in parsed(continuedRequest(body, Int32Array.of(5), limits, false)))
   t.ok(mayHoldText(body))
   for (const stop of [undefined, null, [], '', '\n', ['a', 'b']])
     t.notOk(mayHoldText(bytes({ ...CHAT, stop })))
@@ -99,7 +101,7 @@ t.test('the rest is a completion of ids with the sampling of the client', async 
     vendor_member: [1, { b: '"' }],
   }
   const ids = Int32Array.of(5, 6, 7)
-  t.strictSame(parsed(continuedRequest(bytes(given), ids, { tokensMax: 3, tokensMin: undefined })), {
+  t.strictSame(parsed(continuedRequest(bytes(given), ids, { tokensMax: 3, tokensMin: undefined }, false)), {
     model: 'm',
     temperature: 0.5,
     seed: 9,
@@ -111,7 +113,7 @@ t.test('the rest is a completion of ids with the sampling of the client', async 
     max_tokens: 3,
     stream: true,
   })
-  const least = parsed(continuedRequest(bytes(given), ids, { tokensMax: undefined, tokensMin: 2 }))
+  const least = parsed(continuedRequest(bytes(given), ids, { tokensMax: undefined, tokensMin: 2 }, true))
   t.match(least, { max_tokens: null, min_tokens: 2 })
   t.ok(wantsUsage(bytes(given)))
   t.notOk(wantsUsage(bytes(CHAT)))

@@ -3,7 +3,8 @@
  *
  * Each request adds `share`, each request that is placed again takes 1. So a fleet that fails as a whole gets
  * `1 + share` times its traffic at most, beyond the first RESERVE. The first break of a request is not asked
- * for here: an engine that dies takes along more requests than RESERVE, and each goes to one more worker.
+ * for here, nor is what a worker had when it began to answer badly: an engine that dies takes along more
+ * requests than RESERVE, and each goes to one more worker.
  *
  * Second workers for a late first token take of it too, but only what lies above half of the RESERVE: the
  * rest is for requests that have failed.

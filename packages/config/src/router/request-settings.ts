@@ -138,7 +138,7 @@ export const requestSettings = [
     default: 0.2,
     min: 0,
     max: 1,
-    help: 'Requests that may be placed again after a worker failed them, as a share of all requests, beyond the first 32. One whose worker died before its first byte is not counted the first time. It keeps a failing fleet from getting its traffic several times.',
+    help: 'Requests that may be placed again after a worker failed them, as a share of all requests, beyond the first 32. One whose worker died before its first byte, or that a worker had when it began to answer 5xx, is not counted the first time. It keeps a failing fleet from getting its traffic several times.',
   },
   {
     key: 'migrationsMax',

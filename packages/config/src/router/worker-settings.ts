@@ -149,7 +149,7 @@ export const workerSettings = [
     default: 10 * 60 * SECOND_MS,
     min: 1,
     max: 24 * HOUR_MS,
-    help: 'Longest time that a worker drains (POST /workers/ID/drain). Then it leaves the fleet: streams that it still has go on at other workers where that is possible (--migration-limit), other requests by themselves.',
+    help: 'Longest time that a worker drains (POST /workers/ID/drain). Then it leaves the fleet: what it still has goes to other workers where that is possible, streams that have begun within --migration-limit; the rest goes on by itself.',
   },
   {
     ...shared.workerSlotsMax,
