@@ -289,6 +289,7 @@ class Gateway {
       router,
       tracker,
       fleet,
+      metrics,
       read: (prompt, id) => this.reader.placeable(prompt, id),
       askMsMax,
       openMax,
