@@ -5,12 +5,13 @@
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 import { createInterface } from 'node:readline'
 import t from 'tap'
+import { assertPatternLines, PATTERNS } from './pattern-lines.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const VERSION = (
@@ -66,6 +67,22 @@ const worker = await serveTokens({
 })
 console.log(await fetch(new URL('/health', worker.url)).then(reply => reply.text()))
 await worker.close()
+`
+/** Runs the programs of the tarball, one at a time, over engines of their own; prints what each prints. */
+const RUN_PATTERNS = `
+import { execFile } from 'node:child_process'
+import process from 'node:process'
+import { promisify } from 'node:util'
+import { startDemoFleet } from 'homing'
+
+const fleet = await startDemoFleet({ demoEngines: 2, demoSpeed: 100, logLevel: 'warn' })
+const printed: Record<string, string> = {}
+for (const name of process.argv.slice(2)) {
+  const argv = [\`patterns/\${name}.ts\`, fleet.model, ...fleet.workers]
+  printed[name] = (await promisify(execFile)(process.execPath, argv)).stdout
+}
+await fleet.stop()
+console.log(JSON.stringify(printed))
 `
 const OTHERS_OUTPUT = 'stored 2\nHOMING_WORKER_BAD_REGISTRATION\nown\n{"status":"ok"}\n'
 
@@ -200,6 +217,20 @@ t.test('a program of its own embeds the router', { skip }, async t => {
   t.strictSame(outcome, { exitCode: 0, output: EMBEDDING[2]! })
 })
 
+t.test('the four patterns of docs/library.md are in it, and do what that page says', { skip }, async t => {
+  // Node runs no TypeScript below node_modules.
+  cpSync(join(folder, 'node_modules/homing/examples'), join(folder, 'patterns'), { recursive: true })
+  t.strictSame(
+    readdirSync(join(folder, 'patterns')).toSorted(),
+    PATTERNS.map(name => `${name}.ts`).toSorted(),
+    'all programs, and no more',
+  )
+  writeFileSync(join(folder, 'run-patterns.ts'), RUN_PATTERNS)
+  const { exitCode, output } = await run(process.execPath, ['run-patterns.ts', ...PATTERNS], folder)
+  t.equal(exitCode, 0, output)
+  if (exitCode === 0) assertPatternLines(t, JSON.parse(output) as Parameters<typeof assertPatternLines>[1])
+})
+
 t.test('the other packages are installed beside it, and each does its work', { skip }, async t => {
   const names = readdirSync(tarballs).filter(name => name !== `homing-${VERSION}.tgz`)
   for (const name of ['actor', 'index', 'publisher', 'tokenization', 'worker'])
@@ -228,8 +259,10 @@ t.test('the declarations type-check for a user of the packages', { skip }, async
   ]
   // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
   options.push('--types', 'node', '--typeRoots', join(ROOT, 'node_modules/@types'), '--erasableSyntaxOnly')
+  const patterns = PATTERNS.map(name => `patterns/${name}.ts`)
+  const programs = ['program.ts', 'others.ts', 'embedding.ts', 'run-patterns.ts', ...patterns]
   const tsc = join(ROOT, 'node_modules/.bin/tsc')
-  t.strictSame(await run(tsc, [...options, 'program.ts', 'others.ts', 'embedding.ts'], folder), {
+  t.strictSame(await run(tsc, [...options, ...programs], folder), {
     exitCode: 0,
     output: '',
   })

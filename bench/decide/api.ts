@@ -27,12 +27,14 @@ import { selectionSettings } from '@homing/selection'
 import type { GatewayArgs } from '../../actors/gateway/src/gateway-args.ts'
 import type { GatewayMetrics } from '../../actors/gateway/src/gateway-metrics.ts'
 import { type Placement, Placements } from '../../actors/gateway/src/placement.ts'
+import { RequestMetrics } from '../../actors/gateway/src/request-metrics.ts'
 import { RequestReader } from '../../actors/gateway/src/request-reader.ts'
 import { Reservations } from '../../actors/gateway/src/reservations.ts'
 import { ResponseHolders } from '../../actors/gateway/src/response-holders.ts'
 import { SliceTrust } from '../../actors/gateway/src/slice-trust.ts'
 import { TokenWorkers } from '../../actors/gateway/src/tokens/token-workers.ts'
 import { promptOf as questionOf, type TokenIds } from '../../packages/homing/src/kv-router-options.ts'
+import { Metrics, MODEL_LABELS_DEFAULT } from '../../packages/metrics/src/index.ts'
 import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'
 import { fleetOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
@@ -106,7 +108,9 @@ const door = defineActor(
       slices: new SliceTrust(0),
       tokens,
     })
+    const requests = new RequestMetrics(new Metrics(), MODEL_LABELS_DEFAULT, clock)
     const reservations = new Reservations({
+      metrics: { requests, decided() {} },
       ...{ clock, log: silentLog, placements, router, tracker, fleet: () => fleet, askMsMax: 10_000 },
       read: (prompt, id) => reader.placeable(prompt, id),
       openMax: 10_000,
@@ -126,7 +130,9 @@ const door = defineActor(
           const placement = placements.ask({ ...request, isStream: true }, undefined, 0)
           const answer = await placement.answer
           assert.ok('worker' in answer)
+          requests.decided(request, answer, true)
           tracker.tell({ type: 'prefillComplete', decisionId: placement.id, teaches: true })
+          requests.firstToken(request.model, 10, answer.worker)
           placement.firstToken(10)
           open.push(placement)
           if (open.length > OPEN) settle(open.shift()!)

@@ -228,6 +228,14 @@ t.test('has the results and refusals of the TypeScript class', { skip }, async t
     }
     t.equal(second.worker, keys[0])
     t.equal(third.worker, keys[2])
+    const stream = router.generate({
+      ...{ tokenIds: prompt, workerId: 1, dpRank: 1 },
+      stopConditions: { maxTokens: 20, ignoreEos: true },
+    })
+    let count = 0
+    for await (const { tokenIds } of stream) count += tokenIds.length
+    t.equal(count, 20)
+    t.equal(stream.place?.worker, keys[2], 'also by the class')
     t.equal(left.outputs, 3)
     await fleet.drained()
     t.match((await fleet.send('/metrics')).text, /^homing_gateway_open_requests 0$/m)

@@ -1,21 +1,24 @@
 /**
  * The example engines, in TypeScript and in Python, from their files as a user starts them: a router over
- * each, by the line that it prints, knows exactly what it holds, whatever it has evicted; and so does one
- * that starts late.
+ * each, by the line that it prints, knows exactly what it holds, whatever it has evicted, and after a reset;
+ * and so does one that starts late.
  */
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { createInterface } from 'node:readline'
 import { seededRandom } from '@homing/base'
 import t, { type Test } from 'tap'
 import { found, packagedPython, pythonEnvironment, skipOf } from '../python/interpreter.ts'
-import { RouterClient, startTestRouter, until } from './fleet.ts'
+import { RouterClient, send, startTestRouter, until } from './fleet.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const BLOCK = 16
+const IN_TYPESCRIPT = 'packages/publisher/examples/engine.ts'
+const IN_PYTHON = 'clients/python/examples/engine.py'
 const CACHE_BLOCKS = 256
 const ROUNDS = 40
 const python = packagedPython()
@@ -120,14 +123,44 @@ async function served(t: Test, worker: string): Promise<void> {
 
   const refused = await router.send('/v1/completions', { body: { model: 'toy', prompt: 'x'.repeat(3000) } })
   t.equal(refused.status, 400)
+
+  const prompt = 'asked before the reset and after it '.repeat(8)
+  const ask = async () => {
+    const { status, json, headers } = await router.send('/v1/completions', { body: { model: 'toy', prompt } })
+    t.equal(status, 200)
+    return [
+      Number(headers['x-homing-overlap-blocks']),
+      json.usage.prompt_tokens_details.cached_tokens / BLOCK,
+      headers['x-homing-trust'],
+    ]
+  }
+  const held = async (one: RouterClient) => (await one.workers())[0]!.worker_keys[0]!.blocks_held
+  await ask()
+  const blocks = Math.floor((prompt.length - 1) / BLOCK)
+  t.strictSame(await ask(), [blocks, blocks, 'exact'])
+  t.equal((await send(new URL(worker).origin, '/reset_prefix_cache', { method: 'POST' })).status, 200)
+  for (const one of [router, other])
+    await until('the reset is known', async () => ((await held(one)) === 0 ? true : undefined))
+  t.strictSame(await ask(), [0, 0, 'exact'], 'AllBlocksCleared is published')
 }
 
 t.test('the engine in TypeScript is served exactly', async t => {
   const { NODE_OPTIONS: _, ...env } = process.env
-  await served(t, await started(t, process.execPath, ['packages/publisher/examples/engine.ts'], env))
+  await served(t, await started(t, process.execPath, [IN_TYPESCRIPT], env))
 })
 
 t.test('the engine in Python is served exactly', { skip: skipOf(python) }, async t => {
-  const path = 'clients/python/examples/engine.py'
-  await served(t, await started(t, found(python).path, [path], pythonEnvironment()))
+  await served(t, await started(t, found(python).path, [IN_PYTHON], pythonEnvironment()))
+})
+
+t.test('each has a hundred lines, comments included, at most', async t => {
+  for (const path of [IN_TYPESCRIPT, IN_PYTHON]) {
+    const lines = readFileSync(join(ROOT, path), 'utf8').split('\n')
+    // Empty lines, and those of brackets alone, are none to be read.
+    t.ok(lines.filter(line => /\w/.test(line)).length <= 100, path)
+    t.ok(
+      lines.every(line => line.length <= 110),
+      path,
+    )
+  }
 })

@@ -4,12 +4,13 @@ import { execFile } from 'node:child_process'
 import process from 'node:process'
 import { setImmediate } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
+import { inspect, promisify } from 'node:util'
 import { parseWideJson, tryBits64 } from '@homing/base'
 import { bigintToHash, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import { type GenerateOutput, type GivenKvRouterSettings, KvRouter, startDemoFleet } from 'homing'
 import t from 'tap'
+import { assertPatternLines, PATTERNS } from '../pattern-lines.ts'
 
 const EXACT = { maxTokens: 20, ignoreEos: true }
 const WAIT_MS_MAX = 240_000
@@ -20,6 +21,10 @@ const { workers, model } = fleet
 
 function start(more: Partial<GivenKvRouterSettings> = {}): Promise<KvRouter> {
   return KvRouter.start({ workers, model, logLevel: 'error', eventThreads: 1, ...more })
+}
+
+function isPlain(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 let prompts = 0
@@ -223,6 +228,97 @@ t.test('one router', async t => {
     await idle(router)
   })
 
+  t.test('refuses arguments of another type in each call, and books nothing', async t => {
+    const OPTION = 'HOMING_LIBRARY_BAD_OPTION'
+    const ID = 'HOMING_GATEWAY_BAD_RESERVATION_ID'
+    const cyclic: unknown[] = []
+    cyclic.push(cyclic)
+    const tokens: readonly unknown[] = [
+      ...[undefined, null, 7, 'abc', {}, new Set([1]), { length: 1, 0: 1 }, new DataView(new ArrayBuffer(8))],
+      ...[[null], ['1'], [1n], [Symbol('id')], cyclic, [true], [Number.NaN]],
+    ]
+    const options: readonly unknown[] = [null, 7, 'abc', [], () => {}]
+    const members: readonly (readonly [name: string, ...values: unknown[]])[] = [
+      ['model', 7, {}, ['m']],
+      ['override', 7, 'abc', []],
+    ]
+    const pins = [
+      ['workerId', '0', 0.5, -1, true, {}],
+      ['dpRank', '0', 0.5, -1, [0]],
+    ] as const
+    const overrides: readonly object[] = [
+      ...[{ overlapScoreWeight: '1' }, { routerTemperature: true }, { assumeKvReuse: 1 }],
+      ...[{ trackPrefillTokens: 'false' }, { moeQuery: 3 }, { moeQuery: { layerId: '3' } }],
+      ...[{ moeQuery: { layerId: 3, expertIds: 1 } }, { moeQuery: { layerId: 3, expertIds: [1n] } }],
+    ]
+    const each = (rows: typeof members) =>
+      rows.flatMap(([name, ...values]) => values.map(value => ({ [name]: value })))
+    const ofPrompt = [...options, ...each(members), ...overrides.map(override => ({ override }))]
+    const ofGenerate: readonly unknown[] = [
+      ...[undefined, ...options],
+      ...each([members[0]!, ...pins]),
+      ...overrides.map(routerConfigOverride => ({ routerConfigOverride })),
+      ...each([
+        ['stopConditions', 7, 'abc', [], { maxTokens: '5' }, { ignoreEos: 1 }, { stop: 7 }, { stop: [7] }],
+        ['stopConditions', { stopTokenIds: 1 }, { stopTokenIds: [-1] }, { stopTokenIds: cyclic }],
+        ['samplingOptions', 7, [], { temperature: '1' }, { seed: {} }, { topK: [1] }],
+        ['routerConfigOverride', 7, 'abc', []],
+        ['signal', 7, {}, 'abort'],
+      ]),
+    ]
+    const refuses = async (
+      call: keyof KvRouter & string,
+      cases: readonly (readonly unknown[])[],
+      code = OPTION,
+    ) => {
+      for (const given of cases) {
+        // Also of those that throw at once.
+        const asked = async (): Promise<unknown> =>
+          (router[call] as (...given: unknown[]) => unknown).apply(router, [...given])
+        await t.rejects(asked(), { code }, `${call}(${given.map(value => inspect(value)).join(', ')})`)
+      }
+    }
+    for (const call of [
+      'bestWorker',
+      'bestWorkerId',
+      'getPotentialLoads',
+      'findMatchesForRequest',
+    ] as const) {
+      const pinned = call.startsWith('best') ? each(pins) : []
+      await refuses(
+        call,
+        tokens.map(ids => [ids]),
+      )
+      await refuses(
+        call,
+        [...ofPrompt, ...pinned].map(given => [[1], given]),
+      )
+    }
+    const ids = [7, true, {}, ['a'], Symbol('id'), () => {}, '', 'x'.repeat(257)]
+    await refuses(
+      'bestWorker',
+      ids.map(requestId => [[1], { requestId }]),
+      ID,
+    )
+    for (const call of ['markPrefillComplete', 'free'] as const)
+      await refuses(
+        call,
+        [undefined, null, ...ids].map(id => [id]),
+        ID,
+      )
+    await refuses(
+      'generate',
+      tokens.map(tokenIds => [{ tokenIds }]),
+    )
+    await refuses(
+      'generate',
+      ofGenerate.map(given => [isPlain(given) ? { tokenIds: [1], ...given } : given]),
+    )
+    await refuses('close', [['1'], [-1], [Number.NaN], [null]])
+    await idle(router)
+    t.match(await router.bestWorker([1]), [Number, 0, 0], 'and goes on')
+  })
+
   t.test('dumps events that give the same overlaps in another index', async t => {
     const prompt = newPrompt(6)
     await all(router.generate({ tokenIds: prompt, workerId: 0, stopConditions: EXACT }))
@@ -251,6 +347,22 @@ t.test('one router', async t => {
       [...counts.toMap()].map(([workerId, overlapBlocks]) => ({ workerId, dpRank: 0, overlapBlocks })),
     )
     t.equal(counts.blocksOf(0), 6)
+  })
+
+  t.test('a dump that is left, or is not gone on with, holds up no others', async t => {
+    const isWhole = (text: string) => /^\[.*\]$/s.test(text)
+    for (const leave of ['return', 'throw'] as const) {
+      const left = router.dumpEventPieces()
+      t.equal((await left.next()).done, false)
+      await left[leave](undefined).catch(() => {})
+      t.ok(isWhole(await router.dumpEvents()), leave)
+    }
+    const abandoned = router.dumpEventPieces()
+    await abandoned.next()
+    const others = Array.from({ length: 5 }, () => router.dumpEvents())
+    await t.rejects(others[4]!, { code: 'HOMING_HTTP_DUMPS_BUSY' }, 'a bounded line')
+    await abandoned.return()
+    t.ok((await Promise.all(others.slice(0, 4))).every(isWhole))
   })
 
   t.test('a signal ends a request at its engine and here', async t => {
@@ -331,27 +443,13 @@ t.test('what is wrong with the settings is one error', async t => {
 
 t.test('the examples of docs/library.md print what they say', { timeout: 300_000 }, async t => {
   const { NODE_OPTIONS: _, ...env } = process.env
-  const run = async (name: string): Promise<readonly string[]> => {
+  const printed: Record<string, string> = {}
+  // One at a time: each starts threads of its own.
+  for (const name of PATTERNS) {
     const file = fileURLToPath(new URL(`../../packages/homing/examples/${name}.ts`, import.meta.url))
     const options = { timeout: 300_000, env }
     const { stdout } = await promisify(execFile)(process.execPath, [file, model, ...workers], options)
-    return stdout.trimEnd().split('\n')
+    printed[name] = stdout
   }
-  // One at a time: each starts threads of its own.
-  const automatic = await run('automatic')
-  const manual = await run('manual-booking')
-  const several = await run('several-routers')
-  const byLoad = await run('by-load')
-  t.match(automatic, [/^generated 20 tokens at 127\.0\.0\.1:\d+\/0: (\d+ ){19}\d+$/])
-  t.match(manual, [/^worker [01] holds 0 blocks$/, 'requests there: 1', 'requests there: 0'])
-  t.strictSame(several, [
-    'overlaps: 0 3',
-    'router 2 generated 4 tokens, 48 of the prompt cached',
-    'still there: 1',
-  ])
-  t.strictSame(byLoad, [
-    'worker 0: 128 prefill tokens, 8 decode blocks',
-    'worker 1: 64 prefill tokens, 4 decode blocks',
-    'worker 1 generated 20 tokens',
-  ])
+  assertPatternLines(t, printed as Record<(typeof PATTERNS)[number], string>)
 })

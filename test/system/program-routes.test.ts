@@ -107,6 +107,12 @@ t.test('without its frontend a router only chooses', async t => {
   const { metricsUrl = '' } = fleet.router
   const metrics = (await send(metricsUrl, '/metrics')).text
   t.match(metrics, /^# TYPE dynamo_component_router_requests_total counter$/m)
+  const others = [...metrics.matchAll(/^# TYPE (dynamo_\w+)/gm)].map(([, name]) => name!)
+  t.strictSame(
+    others.filter(name => !name.startsWith('dynamo_component_')),
+    [],
+    'those of a frontend are not there',
+  )
   t.match(metrics, /^homing_gateway_reserved_requests 0$/m)
   for (const path of ['/health', '/live'])
     t.match(await send(metricsUrl, path), await fleet.send('/health'), `${path} at the port of the metrics`)
@@ -130,6 +136,20 @@ t.test('without its frontend a router only chooses', async t => {
     return json[0]?.worker_id === best.worker_id && json[0].overlap_blocks === 10 ? true : undefined
   })
   await fleet.drained()
+  const after = (await send(metricsUrl, '/metrics')).text
+  const of = (name: string) => Number(new RegExp(`^${name}(?:\\{.*\\})? (\\S+)$`, 'm').exec(after)?.[1])
+  for (const name of [
+    'requests_started_total',
+    'requests_total',
+    'kv_hit_rate_count',
+    'overlap_blocks_lost_count',
+    'time_to_first_token_seconds_count',
+  ])
+    t.equal(of(`dynamo_component_router_${name}`), 1, name)
+  t.equal(of('homing_router_decisions_total'), 1)
+  t.equal(of('homing_worker_last_first_token_seconds') > 0, true)
+  for (const stage of ['tokenize', 'place', 'lookup', 'decide'])
+    t.match(after, new RegExp(`^homing_request_stage_seconds_count\\{stage="${stage}"\\} 1$`, 'm'), stage)
 })
 
 t.test('what cannot be is one error in the form of the API, and books nothing', async t => {

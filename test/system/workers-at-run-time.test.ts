@@ -9,10 +9,12 @@ import {
   assertIndexEqualsCaches,
   chunksOf,
   type Fleet,
+  RouterClient,
   send,
   startEngines,
   startFleet,
   startProcess,
+  startTestRouter,
   until,
 } from './fleet.ts'
 
@@ -117,6 +119,44 @@ t.test(
     t.equal((await fleet.send('/workers', { body: { url: others[0] } })).status, 201, 'it may come again')
   },
 )
+
+t.test('replicas have one number for a worker, in whatever order workers come to them', async t => {
+  const { engines, stop } = await startEngines([{}, {}, {}])
+  t.teardown(stop)
+  const [first, ...late] = engines.map(({ url }) => url)
+  const replica = async (order: readonly string[]) => {
+    const { url, stop: stopRouter } = await startTestRouter([first!], [])
+    t.teardown(() => stopRouter(0))
+    const router = new RouterClient(url)
+    for (const each of order)
+      t.equal((await router.send('/workers', { body: { url: each } })).status, 201, each)
+    await router.trusted('exact')
+    const workers = await router.workers()
+    return { router, numbers: new Map(workers.map(worker => [worker.url, worker.instance_id])) }
+  }
+  const one = await replica(late)
+  const other = await replica(late.toReversed())
+  t.strictSame([...other.numbers.keys()], [first, ...late.toReversed()])
+  for (const [url, number] of one.numbers) t.equal(other.numbers.get(url), number, url)
+  t.equal(one.numbers.get(first!), 0, 'those of the start have their position')
+  // What one replica says of a worker is so at the other.
+  for (const url of late) {
+    const given = { model: MODEL, token_ids: prompt(1), worker_id: one.numbers.get(url) }
+    const best = await other.router.send('/v1/router/best_worker', { method: 'POST', body: given })
+    t.match(best, { status: 200, json: { url, worker_id: given.worker_id } }, best.text)
+    const nvext = { backend_instance_id: given.worker_id }
+    const body = { model: MODEL, prompt: prompt(1), max_tokens: 1, nvext }
+    const answer = await other.router.send('/v1/completions', { body })
+    t.equal(answer.headers['x-homing-worker'], `${idOf(url)}/0`, answer.text)
+  }
+  await one.router.send(`/workers/${idOf(late[0]!)}`, { method: 'DELETE' })
+  t.equal((await one.router.send('/workers', { body: { url: late[0] } })).status, 201)
+  t.equal(
+    (await one.router.worker(late[0]!)).instance_id,
+    other.numbers.get(late[0]!),
+    'also when it is back',
+  )
+})
 
 t.test(
   'an engine under two names of one host is one worker, under two addresses two that are both right',

@@ -37,7 +37,7 @@ import type { Explained, FromConsole, OperatorAnswer, OperatorRequest } from './
 import { collectAdminKeys } from './metrics/admin-key-metrics.ts'
 import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
-import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
+import { dynamoFamilies } from './metrics/dynamo-names.ts'
 import { gatewayMetrics } from './metrics/gateway-metrics.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
 import { collectTransport } from './metrics/transport-metrics.ts'
@@ -257,7 +257,8 @@ export class Operations {
 
   async #metricsText(slices: Slices): Promise<string> {
     const text = await this.#metrics.write(() => slices.next())
-    return this.#args.dynamoNames === true ? text + renamedFamilies(text, DYNAMO_FAMILIES) : text
+    const { dynamoNames = false, hasFrontend = true } = this.#args
+    return dynamoNames ? text + renamedFamilies(text, dynamoFamilies(hasFrontend)) : text
   }
 
   #assertMayChange(request: OperatorRequest): void {

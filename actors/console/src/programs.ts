@@ -7,6 +7,7 @@
  */
 
 import type { ActorRef } from '@homing/actor'
+import type { DirectoryMessage } from '@homing/actors/directory'
 import type { ErrorRecord } from '@homing/base'
 import { fleetEvents } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf, RefusedError } from '@homing/http'
@@ -23,6 +24,11 @@ export interface ProgramParts {
   readonly askMsMax: number
   /** Throws if the caller may not. */
   readonly assertMayChange: (request: OperatorRequest) => void
+}
+
+/** What a dump of the fleet's index asks. */
+export interface DumpedParts extends Pick<ConsoleArgs, 'indexers' | 'askMsMax'> {
+  readonly directory: ActorRef<Extract<DirectoryMessage, { readonly type: 'describe' }>>
 }
 
 const NOTHING = new Uint8Array(0)
@@ -102,7 +108,7 @@ export async function* eventPieces({
   directory,
   indexers,
   askMsMax,
-}: Pick<ConsoleArgs, 'directory' | 'indexers' | 'askMsMax'>): AsyncGenerator<Uint8Array, void, undefined> {
+}: DumpedParts): AsyncGenerator<Uint8Array, void, undefined> {
   const { fleet } = await directory.ask({ type: 'describe' }, { timeout: askMsMax })
   for await (const text of fleetEvents(fleet, indexers, askMsMax)) yield utf8.encode(text)
 }

@@ -73,14 +73,14 @@ export class FleetChanges {
     return added
   }
 
-  /** As `begin`, with the next free instance id. */
+  /** As `begin`, of one URL. */
   beginWith(url: string): { readonly id: string } | ErrorRecord {
     return this.#join(url, false)
   }
 
   /** The id of a worker with this URL. Throws InvalidWorkerError. */
   idOf(url: string): string {
-    return parseWorkerSpec(url, 0).id
+    return parseWorkerSpec(url, undefined).id
   }
 
   has(workerId: string): boolean {
@@ -94,7 +94,7 @@ export class FleetChanges {
   #join(url: string, isOnTrial: boolean, limits?: KeyLimits): { readonly id: string } | ErrorRecord {
     const { workers, joined } = this.#options
     try {
-      const given = parseWorkerSpec(url, this.#roll.freeInstanceId())
+      const given = parseWorkerSpec(url, undefined)
       const spec = limits === undefined ? given : withinLimits(given, limits)
       this.#roll.enter(spec.id, spec)
       joined(workers.tryAdd(spec, this.#nextJoinedMs(), isOnTrial)!)

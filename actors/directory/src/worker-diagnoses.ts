@@ -69,6 +69,7 @@ export class WorkerDiagnoses {
       defaults,
       engineKey,
       claims: this.#claimsOfOthers(worker),
+      position: [...this.#options.workers.all()].indexOf(worker),
       twins: this.#twinsBefore(worker),
       peers: this.#peersOf(worker),
     })

@@ -6,6 +6,8 @@ import { type DirectoryWorld, utf8, world } from './directory-world.ts'
 
 const FIRST = 'http://10.0.0.1:8000'
 const SECOND = 'http://10.0.0.2:8000?events=5557'
+/** The first 53 bits of the SHA-256 of '10.0.0.2:8000'. */
+const SECOND_ID = 2_377_683_112_471_305
 const ASK = { timeout: 5000 } as const
 
 /** With two engines, of which the directory knows the first. */
@@ -36,7 +38,7 @@ async function begun(t: Parameters<typeof world>[0], overrides: Parameters<Direc
 t.test('a worker that joins is on trial until its cache is known', async t => {
   const { w, add } = await begun(t)
   t.strictSame(await add('http://10.0.0.2:8000?events=5999'), { id: '10.0.0.2:8000' })
-  t.match(w.worker(1), { id: '10.0.0.2:8000', instanceId: 1, state: 'up', isOnTrial: true })
+  t.match(w.worker(1), { id: '10.0.0.2:8000', instanceId: SECOND_ID, state: 'up', isOnTrial: true })
   t.equal(w.worker(0).isOnTrial, undefined, 'one that was there at the start is not')
   await w.exact(w.worker(1).keys[0]!.workerSlot)
   t.match(w.worker(1).keys, [{ trust: 'exact' }])
@@ -343,5 +345,43 @@ t.test('the last worker may leave', async t => {
   await remove('10.0.0.1:8000')
   t.strictSame(ids(), [])
   await add(SECOND)
-  t.match(w.worker(0), { id: '10.0.0.2:8000', instanceId: 0, state: 'up' })
+  t.match(w.worker(0), { id: '10.0.0.2:8000', instanceId: SECOND_ID, state: 'up' })
+})
+
+t.test('a worker that joins has the same number at every router, whatever joined before it', async t => {
+  const urls = [
+    'http://10.0.0.1:8000',
+    'http://10.0.0.2:8000',
+    'http://127.0.0.1:8001/a?ranks=2',
+    'http://h:80',
+  ]
+  const numbers = async (added: readonly string[]) => {
+    const w = await world(t)
+    await w.begin(['http://10.0.0.9:8000', 'http://10.0.0.8:8000?id=77'])
+    for (const url of added) {
+      const asked = w.ref.ask({ type: 'addWorker', url }, ASK)
+      await w.system.settle()
+      t.match(await asked, { id: String })
+    }
+    const first = w.fleet.workers.slice(0, 2).map(({ instanceId }) => instanceId)
+    t.strictSame(first, [0, 77], 'those of the start have their position, or their ?id=')
+    return new Map(w.fleet.workers.slice(2).map(({ id, instanceId }) => [id, instanceId]))
+  }
+  const one = await numbers(urls)
+  t.strictSame(new Map([...(await numbers(urls.toReversed()))].toReversed()), one)
+  t.ok([...one.values()].every(Number.isSafeInteger))
+  t.equal(new Set(one.values()).size, urls.length)
+  const other = await numbers(['http://localhost:8001/a'])
+  t.equal(other.get('localhost:8001/a'), one.get('127.0.0.1:8001/a'), 'another name of this machine')
+})
+
+t.test('a worker whose number is taken is refused, and joins with one of its own', async t => {
+  const { w, add } = await begun(t)
+  await add(`http://10.0.0.3:8000?id=${SECOND_ID}`)
+  t.match(await add(SECOND), {
+    code: 'HOMING_DIRECTORY_WORKER_CONFLICT',
+    message: new RegExp(`its id ${SECOND_ID} is also that of "10.0.0.3:8000": give each its own \\?id=$`),
+  })
+  t.strictSame(await add(`${SECOND}&id=${2 ** 53 - 1}`), { id: '10.0.0.2:8000' })
+  t.equal(w.worker(2).instanceId, 2 ** 53 - 1)
 })

@@ -64,3 +64,23 @@ t.test('as many as may be are looked at, and a further one is told so', async t 
   const found = (await Promise.all(asked)).map(one => (typeof one === 'string' ? one : one.verdict))
   t.strictSame(found, ['inexact', 'inexact', 'inexact', 'inexact', 'busy'])
 })
+
+t.test('of two workers with one event socket the one that joined later gets the next free port', async t => {
+  const w = await world(t)
+  const events = [{ data_parallel_rank: 0, endpoint: 'tcp://10.0.0.1:5557' }]
+  await w.engine('10.0.0.1', { events })
+  await w.engine('10.0.0.1', { events }, 8001)
+  await w.publisher('tcp://10.0.0.1:5557')
+  await w.begin(['http://10.0.0.1:8000'])
+  const added = w.ref.ask({ type: 'addWorker', url: 'http://10.0.0.1:8001' }, { timeout: 5000 })
+  await w.system.settle()
+  t.strictSame(await added, { id: '10.0.0.1:8001' })
+  const flags = async (workerId: string) => {
+    const asked = w.ref.ask({ type: 'diagnoseWorker', workerId }, { timeout: 60_000 })
+    await w.system.advance('30s')
+    const found = await asked
+    return typeof found === 'string' ? found : found.engineFlags
+  }
+  t.match(await flags('10.0.0.1:8001'), /"endpoint":"tcp:\/\/\*:5567","replay_endpoint":"tcp:\/\/\*:6567"/)
+  t.notMatch(await flags('10.0.0.1:8000'), /endpoint/, 'the first may keep its own')
+})

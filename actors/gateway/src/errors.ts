@@ -1,4 +1,4 @@
-import { CodedError, shownText } from '@homing/base'
+import { CodedError, shownText, shownValue } from '@homing/base'
 import type { ClientLimit, ClientRefusal } from '@homing/queue'
 
 const TENANT_CHARACTERS_SHOWN = 64
@@ -267,9 +267,9 @@ export class TooManyReservationsError extends CodedError {
 export class BadReservationIdError extends CodedError {
   readonly code = 'HOMING_GATEWAY_BAD_RESERVATION_ID'
 
-  constructor(length: number, charactersMax: number) {
-    super(`cannot book a request: its id has ${length} characters, and must have 1 … ${charactersMax}`, {
-      length,
+  constructor(act: string, id: unknown, charactersMax: number) {
+    const what = typeof id === 'string' ? `has ${id.length} characters` : `is ${shownValue(id)}`
+    super(`cannot ${act} a request: its id ${what}; use a text of 1 … ${charactersMax} characters`, {
       charactersMax,
     })
   }

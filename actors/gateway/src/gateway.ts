@@ -291,6 +291,7 @@ class Gateway {
       router,
       tracker,
       fleet,
+      metrics,
       read: (prompt, id) => this.reader.placeable(prompt, id),
       askMsMax,
       openMax,

@@ -35,6 +35,7 @@ import {
   ReservationUnknownError,
   TooManyReservationsError,
 } from './errors.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { Placement, Placements } from './placement.ts'
 
 export interface ReservationsParts {
@@ -44,6 +45,8 @@ export interface ReservationsParts {
   readonly router: ActorRef<RouterMessage>
   readonly tracker: ActorRef<TrackerMessage>
   readonly fleet: () => Fleet
+  /** Gets what it gets of a request that the router sends, but for what engines count. */
+  readonly metrics: Pick<GatewayMetrics, 'requests' | 'decided'>
   /** Reads a prompt; `id`: that of the request, if its program gives one. */
   readonly read: (prompt: ProgramPrompt, id: string | undefined) => Promise<RoutingRequest>
   /** Longest wait for the router, in milliseconds. */
@@ -56,7 +59,9 @@ export interface ReservationsParts {
 interface Reservation {
   /** Undefined: its prompt is being read. */
   placement: Placement | undefined
-  isBooked: boolean
+  readonly arrivedMs: number
+  /** Where it is booked; undefined: not yet. */
+  place: { readonly model: string; readonly worker: string } | undefined
   bookedMs: number
   /** After it was booked; undefined: not yet. */
   firstTokenMs: number | undefined
@@ -101,17 +106,21 @@ export class Reservations {
 
   /** The first call ends the prefill; each is a sign of life. */
   prefilled(id: string): ErrorRecord | undefined {
+    const fault = faultOfId('end the prefill of', id)
+    if (fault !== undefined) return toErrorRecord(fault)
     const found = this.#open.get(id)
-    const { clock, tracker, idleMsMax } = this.#parts
-    if (found?.placement === undefined || !found.isBooked)
+    const { clock, tracker, metrics, idleMsMax } = this.#parts
+    if (found?.placement === undefined || found.place === undefined)
       return toErrorRecord(new ReservationUnknownError('end the prefill of', id, idleMsMax))
-    const { placement } = found
+    const { placement, place } = found
     this.#alive(id, found)
     if (found.firstTokenMs !== undefined) {
       tracker.tell({ type: 'touch', decisionId: placement.id })
       return undefined
     }
-    found.firstTokenMs = clock.nowMs() - found.bookedMs
+    const nowMs = clock.nowMs()
+    found.firstTokenMs = nowMs - found.bookedMs
+    metrics.requests.firstToken(place.model, nowMs - found.arrivedMs, place.worker)
     tracker.tell({ type: 'prefillComplete', decisionId: placement.id })
     placement.prefilled()
     placement.firstToken(found.firstTokenMs)
@@ -119,6 +128,8 @@ export class Reservations {
   }
 
   free(id: string): ErrorRecord | undefined {
+    const fault = faultOfId('free', id)
+    if (fault !== undefined) return toErrorRecord(fault)
     const found = this.#open.get(id)
     if (found === undefined)
       return toErrorRecord(new ReservationUnknownError('free', id, this.#parts.idleMsMax))
@@ -150,15 +161,16 @@ export class Reservations {
   }
 
   async #reserve(prompt: ProgramPrompt, id: string): Promise<ChosenWorker> {
-    const { clock, placements, read, openMax } = this.#parts
-    if (id.length === 0 || id.length > ID_CHARACTERS_MAX)
-      throw new BadReservationIdError(id.length, ID_CHARACTERS_MAX)
+    const { clock, placements, metrics, read, openMax } = this.#parts
+    const fault = faultOfId('book', id)
+    if (fault !== undefined) throw fault
     if (this.#open.has(id)) throw new ReservationExistsError(id)
     if (this.#open.size >= openMax) throw new TooManyReservationsError(openMax)
     const nowMs = clock.nowMs()
     const own: Reservation = {
       placement: undefined,
-      isBooked: false,
+      arrivedMs: nowMs,
+      place: undefined,
       bookedMs: nowMs,
       firstTokenMs: undefined,
       lastSignMs: nowMs,
@@ -167,13 +179,18 @@ export class Reservations {
     try {
       const request = await read(prompt, id)
       if (this.#open.get(id) !== own) throw new ReservationCancelledError(id)
+      const askedMs = clock.nowMs()
+      metrics.requests.stage('tokenize', askedMs - nowMs)
       // Its program says when the first token comes, as a stream does.
       own.placement = placements.ask({ ...request, isStream: true }, undefined, 0)
       const answer = await own.placement.answer
       if (this.#open.get(id) !== own) throw new ReservationCancelledError(id)
       if ('code' in answer) throw fromErrorRecord(answer)
-      own.isBooked = true
+      own.place = { model: request.model, worker: answer.worker }
       own.bookedMs = clock.nowMs()
+      metrics.requests.decided(request, answer, true)
+      metrics.requests.stage('place', own.bookedMs - askedMs)
+      metrics.decided(request, answer)
       this.#alive(id, own)
       return this.#best(answer)
     } catch (thrown) {
@@ -209,4 +226,10 @@ export class Reservations {
     const { delivery, wasTaken } = callerDelivery(firstTokenMs, durationMs, error)
     placement?.settle(delivery, wasTaken, false)
   }
+}
+
+/** Programs in JavaScript may give anything. */
+function faultOfId(act: string, id: unknown): BadReservationIdError | undefined {
+  const isFit = typeof id === 'string' && id.length > 0 && id.length <= ID_CHARACTERS_MAX
+  return isFit ? undefined : new BadReservationIdError(act, id, ID_CHARACTERS_MAX)
 }

@@ -3,5 +3,20 @@
 import { shownText } from './shown-text.ts'
 
 export function shownValue(value: unknown): string {
-  return shownText(JSON.stringify(value) ?? String(value))
+  return shownText(
+    tryJson(value) ?? (isObject(value) ? String(Object.prototype.toString.call(value)) : String(value)),
+  )
+}
+
+/** Undefined: it has none, as a bigint and what contains itself. */
+function tryJson(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value)
+  } catch {
+    return undefined
+  }
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === 'object' && value !== null
 }

@@ -38,6 +38,8 @@ export interface DiagnoseOptions {
   readonly twins?: readonly ModelTwin[]
   /** Other workers of the fleet, those of its models and others. */
   readonly peers?: readonly RolePeer[]
+  /** Of the first worker among those of the fleet, from 0; default 0. */
+  readonly position?: number
   /** Undefined: none is known for this model. */
   readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>
 }

@@ -56,10 +56,12 @@ export async function diagnoseWorkers(
     for (const source of sources) claims.claim(keyOf(spec, source), socketsOf(source))
   }
   return eachOf(probed, one => {
-    const isAgain = probed.findIndex(({ spec }) => isSamePlace(spec, one.spec)) < probed.indexOf(one)
+    const index = probed.indexOf(one)
+    const isAgain = probed.findIndex(({ spec }) => isSamePlace(spec, one.spec)) < index
+    const position = (options.position ?? 0) + index
     const others = probed.flatMap(other => (other === one ? [] : (peerOf(other, options) ?? [])))
     const peers = [...(options.peers ?? []), ...others]
-    return diagnose(one, { claims, twins, peers, isAgain }, options)
+    return diagnose(one, { claims, twins, peers, isAgain, position }, options)
   })
 }
 
@@ -78,6 +80,7 @@ interface Neighbours {
   readonly twins: readonly ModelTwin[]
   readonly peers: readonly RolePeer[]
   readonly isAgain: boolean
+  readonly position: number
 }
 
 /** 'localhost' and '127.0.0.1' are one host. */
@@ -161,7 +164,7 @@ async function diagnose(
 async function gather(
   { spec, http, sources }: Probed,
   outcome: ReachedOutcome,
-  { claims, twins, peers, isAgain }: Neighbours,
+  { claims, twins, peers, isAgain, position }: Neighbours,
   options: DiagnoseOptions,
 ): Promise<ReachedEvidence> {
   const { clock, timeoutMs } = options
@@ -213,6 +216,7 @@ async function gather(
     listenedMs: clock.nowMs() - startMs,
     clashes,
     isAgain,
+    position,
     self: { role: facts.role, handover: facts.handover, taints: spec.taints },
     peers: peers.filter(({ models }) => models.some(name => names.includes(name))),
     twin: first?.id === spec.id ? undefined : first,

@@ -10,6 +10,7 @@ const EVENTS_PORT = 5557
 const REPLAY_DISTANCE = 1000
 /** Between two engines of one host. */
 const ENGINE_DISTANCE = 10
+const PORT_MAX = 65_535
 
 /** The options to add, as typed on a command line; undefined: none. */
 export function flagsOf(evidence: ReachedEvidence, planned: EventPorts | undefined): string | undefined {
@@ -29,7 +30,7 @@ export function flagsOf(evidence: ReachedEvidence, planned: EventPorts | undefin
 
 /** The ports that the engine should publish on; undefined: on those that it has, or it cannot. */
 export function plannedPorts(
-  { spec, outcome, clashes, ranks }: ReachedEvidence,
+  { spec, outcome, clashes, ranks, position }: ReachedEvidence,
   findings: readonly Finding[],
 ): EventPorts | undefined {
   if (outcome.engine === 'trtllm') return undefined
@@ -38,8 +39,9 @@ export function plannedPorts(
   const topic = source?.topic ?? ''
   if (clashes.some(({ rival }) => !rival.startsWith(`${spec.id}/`))) {
     // The first of two may keep its own.
-    if (spec.instanceId === 0) return undefined
-    const own = events + spec.instanceId * Math.max(ENGINE_DISTANCE, ranks.length)
+    if (position === 0) return undefined
+    const own = events + position * Math.max(ENGINE_DISTANCE, ranks.length)
+    if (own + ranks.length > PORT_MAX) return undefined
     return { events: own, replay: replayPort(own), topic }
   }
   if (!findings.some(({ needsFlags }) => needsFlags)) return undefined
@@ -81,5 +83,5 @@ function portOf(endpoint: string | undefined): number | undefined {
 }
 
 function replayPort(events: number): number {
-  return events + REPLAY_DISTANCE <= 65_535 ? events + REPLAY_DISTANCE : events - REPLAY_DISTANCE
+  return events + REPLAY_DISTANCE <= PORT_MAX ? events + REPLAY_DISTANCE : events - REPLAY_DISTANCE
 }

@@ -44,6 +44,8 @@ export interface ReachedEvidence {
   readonly clashes: readonly SocketClash[]
   /** The same engine was given before. */
   readonly isAgain: boolean
+  /** Among the workers of the fleet, from 0. */
+  readonly position: number
   /** The first other worker of the same model whose block size is known, if there is one. */
   readonly twin: ModelTwin | undefined
   readonly self: LegWorker

@@ -69,8 +69,8 @@ export interface WorkerRecord {
   /** `host:port` of its URL. */
   readonly id: string
   /**
-   * For `nvext.backend_instance_id`: the number given with `?id=`, else its position among the given workers,
-   * from 0.
+   * For `nvext.backend_instance_id`: the number given with `?id=`; else, of workers that the start names, the
+   * position, from 0; else a number below 2^53 that follows from host, port and path.
    */
   readonly instanceId: number
   /** Id by which KV events of other workers name it; undefined: `instanceId`. */

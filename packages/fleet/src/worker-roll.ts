@@ -6,9 +6,10 @@
  * with two DNS names is two workers here; the probes then find that both name the same event socket.
  */
 
-import { clashText, hostName, SocketClaims } from '@homing/transport'
+import { clashText, SocketClaims } from '@homing/transport'
 import { WorkerConflictError } from './errors.ts'
 import { givenSockets } from './named-sockets.ts'
+import { placeOf } from './worker-place.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 
 export class WorkerRoll {
@@ -30,7 +31,7 @@ export class WorkerRoll {
     if (namesake !== undefined) {
       throw new WorkerConflictError(
         label,
-        `its id ${spec.instanceId} is also that of ${JSON.stringify(namesake)}: give each its own ?id= (the default is its position, from 0)`,
+        `its id ${spec.instanceId} is also that of ${JSON.stringify(namesake)}: give each its own ?id=`,
       )
     }
     const owner = JSON.stringify(label)
@@ -64,15 +65,4 @@ export class WorkerRoll {
     this.#byPlace.delete(place)
     this.#byInstanceId.delete(spec.instanceId)
   }
-
-  /** The smallest number that no worker here has for its id. */
-  freeInstanceId(): number {
-    for (let id = 0; ; id++) if (!this.#byInstanceId.has(id)) return id
-  }
-}
-
-/** 'localhost' and '127.0.0.1' are one host, and with the same port and path one engine. */
-function placeOf({ origin }: WorkerSpec): string {
-  const { hostname, port, pathname } = new URL(origin)
-  return `${hostName(hostname)}:${port}${pathname}`
 }

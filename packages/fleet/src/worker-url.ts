@@ -16,7 +16,8 @@
  *                         tcp://HOST:PORT, where it takes the connection of a router for all its requests
  *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is
  *                         never in a URL
- *   id                    number for `nvext.backend_instance_id`; default: the position
+ *   id                    number for `nvext.backend_instance_id`; default: the position among the workers of
+ *                         the start, else a number that follows from host, port and path
  *
  * Given values win over probed ones.
  */
@@ -27,6 +28,7 @@ import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
 import { HANDOVERS, WORKER_ROLES } from './leg-names.ts'
 import { RANKS_MAX } from './probe-answers.ts'
+import { placeOf, workerNumberAt } from './worker-place.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 
 const PARAMETERS = [
@@ -68,8 +70,11 @@ const PREFIX = /^(?:\/[A-Za-z0-9._~-]+)*$/
 
 const COUNT_MAX = 2 ** 31 - 1
 
-/** `position` among the workers given, from 0. Throws InvalidWorkerError. */
-export function parseWorkerSpec(text: string, position: number): WorkerSpec {
+/**
+ * `position` among the workers that the start names, from 0; undefined: it joins later, and its instance id
+ * is the one of its place. Throws InvalidWorkerError.
+ */
+export function parseWorkerSpec(text: string, position: number | undefined): WorkerSpec {
   const fail = (reason: string): never => {
     throw new InvalidWorkerError(openWorker(text), reason)
   }
@@ -114,7 +119,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   const integer = (name: string, min: number, max: number): number | undefined => {
     const value = values.get(name)
     if (value === undefined) return undefined
-    const number = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
+    const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
     if (number >= min && number <= max) return number
     const shown = /^-?[\d.]{1,10}$/.test(value) ? `${name}=${value}` : name
     return fail(`${shown} is not a whole number from ${min} to ${max}`)
@@ -172,10 +177,13 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   if (isDoor && isSecure)
     fail('requests=tcp:// is not encrypted, and its URL is https: leave requests out, or use http')
   const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
-  return {
+  const name = {
     id: `${url.hostname}:${port}${prefix}`,
-    instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? position,
     origin: `${url.protocol}//${url.hostname}:${port}${prefix}`,
+  }
+  return {
+    ...name,
+    instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? position ?? workerNumberAt(placeOf(name)),
     key: keyEnv !== undefined ? { env: keyEnv } : keyFile !== undefined ? { file: keyFile } : undefined,
     model: values.get('model'),
     blockSizeTokens: integer('block_size', 1, 65_536),

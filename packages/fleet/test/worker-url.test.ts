@@ -122,6 +122,19 @@ t.test('two engines behind one host and port are two workers if their paths diff
   t.throws(() => enter('http://127.0.0.1:8000/a/', 2), { message: /is the worker .* again/ })
 })
 
+t.test('the number of a worker that joins later follows from host, port and path', async t => {
+  const numberOf = (text: string) => parseWorkerSpec(text, undefined).instanceId
+  const number = numberOf('http://127.0.0.1:8000/a')
+  t.ok(Number.isSafeInteger(number) && number > 2 ** 32, `${number}`)
+  for (const same of ['http://localhost:8000/a?ranks=2', 'https://127.0.0.1:8000/a/', 'LOCALHOST:8000/a'])
+    t.equal(numberOf(same), number, same)
+  for (const other of ['http://127.0.0.1:8001/a', 'http://127.0.0.1:8000/b', 'http://127.0.0.2:8000/a'])
+    t.not(numberOf(other), number, other)
+  t.not(numberOf('http://h'), numberOf('https://h'), 'another port')
+  t.equal(numberOf('http://h?id=9007199254740991'), 2 ** 53 - 1)
+  t.throws(() => numberOf('http://h?id=9007199254740992'), { message: /is not a whole number from 0 to/ })
+})
+
 t.test('what cannot be used says why', async t => {
   const cases: readonly (readonly [text: string, reason: RegExp])[] = [
     ['', /it is empty/],

@@ -9,19 +9,34 @@ import process from 'node:process'
 import { KvRouter } from 'homing'
 
 const [model, ...workers] = process.argv.slice(2)
-const router = await KvRouter.start({ workers, model, logLevel: 'warn' })
 
+// Create KV router
+const router = await KvRouter.start({ workers, logLevel: 'warn' })
+
+// Your input tokens
+const tokenIds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+// Generate with per-request routing override
 const stream = router.generate({
-  tokenIds: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
-  // Exactly 20 tokens: the answer goes on past the end of its text.
-  stopConditions: { maxTokens: 20, ignoreEos: true },
-  samplingOptions: { temperature: 0.7, topP: 0.9 },
-  // For this request only: more weight for cached blocks, and some randomness.
-  routerConfigOverride: { overlapScoreWeight: 2.0, routerTemperature: 0.5 },
+  tokenIds,
+  model,
+  stopConditions: {
+    maxTokens: 20, // Generate exactly 20 tokens
+    ignoreEos: true, // Don't stop at EOS token
+  },
+  samplingOptions: {
+    temperature: 0.7,
+    topP: 0.9,
+  },
+  routerConfigOverride: {
+    overlapScoreWeight: 2.0, // Prioritize cache hits for this request
+    routerTemperature: 0.5, // Add routing randomness
+  },
 })
 
-const tokens: number[] = []
-for await (const { tokenIds } of stream) tokens.push(...tokenIds)
-console.log(`generated ${tokens.length} tokens at ${stream.place?.worker}: ${tokens.join(' ')}`)
+// Collect generated tokens
+const generatedTokens: number[] = []
+for await (const response of stream) generatedTokens.push(...response.tokenIds)
 
+console.log(`Generated ${generatedTokens.length} tokens: [${generatedTokens.join(', ')}]`)
 await router.close()

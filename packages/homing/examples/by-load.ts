@@ -9,30 +9,38 @@ import process from 'node:process'
 import { KvRouter } from 'homing'
 
 const [model, ...workers] = process.argv.slice(2)
-const router = await KvRouter.start({ workers, model, logLevel: 'warn' })
-const tokens = Array.from({ length: 64 }, (_, position) => 300 + position)
 
-// Some work at worker 0.
-await router.bestWorker(
-  tokens.map(token => token + 300),
-  { requestId: 'other', workerId: 0 },
+// Setup router
+const router = await KvRouter.start({ workers, logLevel: 'warn' })
+
+// Your input tokens
+const tokenIds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+// Some work at worker 0, as other requests would make it
+const other = Array.from({ length: 64 }, (_, position) => 700 + position)
+await router.bestWorker(other, { model, requestId: 'other', workerId: 0 })
+
+// Get potential loads for all workers
+const potentialLoads = await router.getPotentialLoads(tokenIds, { model })
+
+// Find worker with minimum prefill tokens (best for TTFT)
+const bestWorker = potentialLoads.reduce((best, load) =>
+  load.potentialPrefillTokens < best.potentialPrefillTokens ? load : best,
 )
 
-const loads = await router.getPotentialLoads(tokens)
-for (const { workerId, potentialPrefillTokens, potentialDecodeBlocks } of loads)
-  console.log(
-    `worker ${workerId}: ${potentialPrefillTokens} prefill tokens, ${potentialDecodeBlocks} decode blocks`,
-  )
-const best = loads.reduce((a, b) => (b.potentialPrefillTokens < a.potentialPrefillTokens ? b : a))
+console.log(`Worker loads: ${JSON.stringify(potentialLoads)}`)
+console.log(`Selected worker ${bestWorker.workerId} with ${bestWorker.potentialPrefillTokens} prefill tokens`)
 
+// Route directly to the selected worker
 const stream = router.generate({
-  tokenIds: tokens,
-  workerId: best.workerId,
-  stopConditions: { maxTokens: 20, ignoreEos: true },
+  tokenIds,
+  model,
+  workerId: bestWorker.workerId, // Force routing to optimal worker
+  stopConditions: { maxTokens: 20 },
 })
-let count = 0
-for await (const { tokenIds } of stream) count += tokenIds.length
-console.log(`worker ${best.workerId} generated ${count} tokens`)
+
+// Process response
+for await (const response of stream) console.log(`Generated tokens: [${response.tokenIds.join(', ')}]`)
 
 await router.free('other')
 await router.close()

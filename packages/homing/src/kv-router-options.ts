@@ -1,6 +1,7 @@
 /** What programs give to `KvRouter`, and the bodies that the router reads. */
 
 import type { ProgramPrompt } from '@homing/actors/console'
+import { shownValue } from '@homing/base'
 import { BadOptionError } from './kv-router-errors.ts'
 
 /** Token ids, each a whole number 0 … 2^32 − 1. */
@@ -86,58 +87,74 @@ export interface GenerateRequest {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Members of the program's objects, and how they are called in a body. */
-type Names<T> = Readonly<Record<keyof T, string>>
+/** Members of the program's objects: how they are called in a body, and what they must be. */
+type Names<T> = Readonly<Record<keyof T, readonly [name: string, kind: Kind]>>
+
+type Kind = keyof typeof KINDS
+
+/** Ranges are for the router and the engine to check: they know them. */
+const KINDS = {
+  text: ['a text', isText],
+  number: ['a number', value => typeof value === 'number'],
+  whole: ['a whole number from 0', isWhole],
+  flag: ['true or false', value => typeof value === 'boolean'],
+  texts: ['a text, or a list of texts', value => isText(value) || isListOf(value, isText)],
+  wholes: ['a list of whole numbers from 0', value => isListOf(value, isWhole)],
+  object: ['an object', isObject],
+  signal: ['an AbortSignal', value => value instanceof AbortSignal],
+  /** Something else checks it. */
+  any: ['', () => true],
+} as const satisfies Record<string, readonly [what: string, fits: (value: unknown) => boolean]>
 
 const STOP: Names<StopConditions> = {
-  maxTokens: 'max_tokens',
-  minTokens: 'min_tokens',
-  ignoreEos: 'ignore_eos',
-  stop: 'stop',
-  stopTokenIds: 'stop_token_ids',
+  maxTokens: ['max_tokens', 'number'],
+  minTokens: ['min_tokens', 'number'],
+  ignoreEos: ['ignore_eos', 'flag'],
+  stop: ['stop', 'texts'],
+  stopTokenIds: ['stop_token_ids', 'wholes'],
 }
 const SAMPLING: Names<SamplingOptions> = {
-  temperature: 'temperature',
-  topP: 'top_p',
-  topK: 'top_k',
-  minP: 'min_p',
-  seed: 'seed',
-  frequencyPenalty: 'frequency_penalty',
-  presencePenalty: 'presence_penalty',
-  repetitionPenalty: 'repetition_penalty',
+  temperature: ['temperature', 'number'],
+  topP: ['top_p', 'number'],
+  topK: ['top_k', 'number'],
+  minP: ['min_p', 'number'],
+  seed: ['seed', 'number'],
+  frequencyPenalty: ['frequency_penalty', 'number'],
+  presencePenalty: ['presence_penalty', 'number'],
+  repetitionPenalty: ['repetition_penalty', 'number'],
 }
 const OVERRIDE: Names<RouterConfigOverride> = {
-  overlapScoreWeight: 'overlap_score_weight',
-  prefillLoadScale: 'prefill_load_scale',
-  overlapScoreCredit: 'overlap_score_credit',
-  routerTemperature: 'router_temperature',
-  assumeKvReuse: 'assume_kv_reuse',
-  trackPrefillTokens: 'track_prefill_tokens',
-  moeQuery: 'moe_query',
+  overlapScoreWeight: ['overlap_score_weight', 'number'],
+  prefillLoadScale: ['prefill_load_scale', 'number'],
+  overlapScoreCredit: ['overlap_score_credit', 'number'],
+  routerTemperature: ['router_temperature', 'number'],
+  assumeKvReuse: ['assume_kv_reuse', 'flag'],
+  trackPrefillTokens: ['track_prefill_tokens', 'flag'],
+  moeQuery: ['moe_query', 'object'],
 }
 const MOE_QUERY: Names<MoeQueryOptions> = {
-  layerId: 'layer_id',
-  expertIds: 'expert_ids',
-  expertGroup: 'expert_group',
-  fallbackToUnlabeled: 'fallback_to_unlabeled',
+  layerId: ['layer_id', 'whole'],
+  expertIds: ['expert_ids', 'wholes'],
+  expertGroup: ['expert_group', 'whole'],
+  fallbackToUnlabeled: ['fallback_to_unlabeled', 'flag'],
 }
 const BEST_WORKER: Names<BestWorkerOptions> = {
-  model: 'model',
-  override: 'override',
-  requestId: 'requestId',
-  workerId: 'workerId',
-  dpRank: 'dpRank',
+  model: ['model', 'text'],
+  override: ['override', 'object'],
+  requestId: ['requestId', 'any'],
+  workerId: ['workerId', 'whole'],
+  dpRank: ['dpRank', 'whole'],
 }
-const PROMPT: Names<PromptOptions> = { model: 'model', override: 'override' }
+const PROMPT: Names<PromptOptions> = { model: ['model', 'text'], override: ['override', 'object'] }
 const GENERATE: Names<GenerateRequest> = {
-  tokenIds: 'tokenIds',
-  model: 'model',
-  stopConditions: 'stopConditions',
-  samplingOptions: 'samplingOptions',
-  routerConfigOverride: 'routerConfigOverride',
-  workerId: 'workerId',
-  dpRank: 'dpRank',
-  signal: 'signal',
+  tokenIds: ['tokenIds', 'any'],
+  model: ['model', 'text'],
+  stopConditions: ['stopConditions', 'object'],
+  samplingOptions: ['samplingOptions', 'object'],
+  routerConfigOverride: ['routerConfigOverride', 'object'],
+  workerId: ['workerId', 'whole'],
+  dpRank: ['dpRank', 'whole'],
+  signal: ['signal', 'signal'],
 }
 const TOKEN_ID_MAX = 2 ** 32 - 1
 
@@ -159,6 +176,7 @@ export function promptOf(
 /** The body of a completion that is streamed with its token ids. Throws BadOptionError. */
 export function generateBody(request: GenerateRequest, modelDefault: string | undefined): Uint8Array {
   const act = 'generate'
+  assertObject(act, 'request', request)
   renamed(act, '', request, GENERATE)
   const { tokenIds, model = modelDefault, stopConditions, samplingOptions } = request
   const { workerId, dpRank, routerConfigOverride } = request
@@ -181,12 +199,13 @@ function nvextOf(
   override: RouterConfigOverride | undefined,
 ): object | undefined {
   if (workerId === undefined && dpRank === undefined && override === undefined) return undefined
+  const members = renamed(act, name, override, OVERRIDE)
   const query = renamed(act, `${name}.moeQuery`, override?.moeQuery, MOE_QUERY)
   return {
     backend_instance_id: workerId,
     dp_rank: dpRank,
     router_config_override: {
-      ...renamed(act, name, override, OVERRIDE),
+      ...members,
       ...(query === undefined ? {} : { moe_query: query }),
     },
   }
@@ -202,16 +221,15 @@ function renamed<T extends object>(
   if (given === undefined) return undefined
   const members: Record<string, unknown> = {}
   for (const [key, value] of Object.entries(given)) {
+    const option = of === '' ? key : `${of}.${key}`
     if (!Object.hasOwn(names, key)) {
       const known = Object.keys(names).join(', ')
-      throw new BadOptionError(
-        act,
-        of === '' ? key : `${of}.${key}`,
-        `there is no such member; known: ${known}`,
-      )
+      throw new BadOptionError(act, option, `there is no such member; known: ${known}`)
     }
-    assertWritten(act, of === '' ? key : `${of}.${key}`, value)
-    members[names[key as keyof T]] = value
+    assertWritten(act, option, value)
+    const [name, kind] = names[key as keyof T]
+    assertKind(act, option, value, kind)
+    members[name] = value
   }
   return members
 }
@@ -221,6 +239,40 @@ function assertWritten(act: string, option: string, value: unknown): void {
   if (value === null) throw new BadOptionError(act, option, 'null is no value; leave it out')
   if (typeof value === 'bigint' || (typeof value === 'number' && !Number.isFinite(value)))
     throw new BadOptionError(act, option, `${String(value)} is no number that can be sent`)
+}
+
+function assertKind(act: string, option: string, value: unknown, kind: Kind): void {
+  const [what, fits] = KINDS[kind]
+  if (value !== undefined && !fits(value)) throw notA(act, option, value, what)
+}
+
+/** Of the program's own argument, which is looked into first. */
+export function assertObject(act: string, option: string, value: unknown): void {
+  if (!isObject(value)) throw notA(act, option, value, 'an object')
+}
+
+function notA(act: string, option: string, value: unknown, what: string): BadOptionError {
+  return new BadOptionError(act, option, `${shownValue(value)} is not ${what}`)
+}
+
+function isText(value: unknown): boolean {
+  return typeof value === 'string'
+}
+
+function isWhole(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function isTokenList(value: unknown): boolean {
+  return Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView))
+}
+
+function isListOf(value: unknown, fits: (value: unknown) => boolean): boolean {
+  return Array.isArray(value) && value.every(fits)
 }
 
 /** The ids as bit patterns of u32, in memory of their own. */
@@ -261,12 +313,14 @@ function bodyOf(act: string, name: string, ids: TokenIds, members: object): Uint
   return bytes.slice(0, at + tail.length)
 }
 
-function assertSome(act: string, { length }: TokenIds): void {
-  if (length === 0) throw new BadOptionError(act, 'tokens', 'there are none; give at least one id')
+function assertSome(act: string, tokens: TokenIds): void {
+  if (!isTokenList(tokens)) throw notA(act, 'tokens', tokens, 'a list of token ids')
+  if (tokens.length === 0) throw new BadOptionError(act, 'tokens', 'there are none; give at least one id')
 }
 
 function noId(act: string, position: number, id: unknown): BadOptionError {
-  const why = `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`
+  const shown = typeof id === 'number' ? String(id) : shownValue(id)
+  const why = `${shown} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`
   return new BadOptionError(act, `tokens[${position}]`, why)
 }
 

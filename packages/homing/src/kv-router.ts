@@ -11,14 +11,15 @@
  * All calls reject with errors that have a `code` (docs/errors.md), after `close` with KvRouterClosedError.
  */
 
-import type { ProgramPrompt } from '@homing/actors/console'
+import type { OpenDump, ProgramPrompt } from '@homing/actors/console'
 import type { RouterParts } from '@homing/actors/guardian'
 import { createLog, fromErrorRecord, systemClock } from '@homing/base'
 import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import type { Transport } from '@homing/transport'
 import { GenerateStream } from './generate-stream.ts'
-import { DumpTooLargeError, KvRouterClosedError } from './kv-router-errors.ts'
+import { BadOptionError, DumpTooLargeError, KvRouterClosedError } from './kv-router-errors.ts'
 import {
+  assertObject,
   type BestWorkerOptions,
   type GenerateRequest,
   generateBody,
@@ -91,6 +92,7 @@ export interface KvRouterWorker {
 /** Longer than the gateway's own limits for reading, choosing and booking together. */
 const PROMPT_MS_MAX = 120_000
 const VIEW_MS_MAX = 10_000
+const utf8 = new TextDecoder()
 /** Half of what V8 can hold in one text. */
 const DUMP_CHARACTERS_MAX = 256 * 1024 * 1024
 
@@ -107,8 +109,8 @@ interface Inside {
 export class KvRouter {
   readonly #inside: Inside
   #closing: Promise<StopReport> | undefined
-  /** The dump that is being made: an indexer has one at a time. */
-  #dumping: Promise<unknown> = Promise.resolve()
+  /** One dump at a time, as at the operator route; undefined: there was none yet. */
+  #openDump: OpenDump | undefined
 
   /**
    * Starts a router in this process and resolves when it routes: each worker was probed once. Rejects with
@@ -189,14 +191,14 @@ export class KvRouter {
    * `activeRequestExpiryMs` (default 300 s) is freed by itself. Without a `requestId` nothing changes.
    *
    * Rejects with BadOptionError; HOMING_OPENAI_INVALID_REQUEST for an override out of range;
+   * HOMING_GATEWAY_BAD_RESERVATION_ID for an id that is no text of 1 … 256 characters;
    * HOMING_GATEWAY_RESERVATION_EXISTS for an id that is booked; HOMING_GATEWAY_RESERVATION_CANCELLED if it
    * was freed meanwhile; HOMING_GATEWAY_TOO_MANY_RESERVATIONS; HOMING_ROUTER_ALL_BUSY and other
    * HOMING_ROUTER_… codes if no worker can take it.
    */
   async bestWorker(tokens: TokenIds, options: BestWorkerOptions = {}): Promise<BestWorker> {
-    const { requestId: id } = options
     const prompt = this.#promptOf('choose a worker', tokens, options)
-    const ask = { type: 'bestWorker', prompt, id } as const
+    const ask = { type: 'bestWorker', prompt, id: options.requestId } as const
     const best = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if ('code' in best) throw fromErrorRecord(best)
     return [best.instanceId, best.dpRank, best.overlapBlocks]
@@ -272,7 +274,8 @@ export class KvRouter {
    * overlaps when they are played into an empty index, with the labels of their blocks; and
    * `cxl_state_transition` for blocks in pools that their worker does not hold itself. Hashes and worker ids
    * are written as whole numbers up to 2^64 − 1, which `JSON.parse` rounds. Of the blocks that workers hold
-   * only those on the device. Rejects with DumpTooLargeError past 256 MiB.
+   * only those on the device. Rejects with DumpTooLargeError past 256 MiB, and as
+   * `dumpEventPieces` does.
    */
   async dumpEvents(): Promise<string> {
     let text = ''
@@ -285,21 +288,28 @@ export class KvRouter {
 
   /**
    * The text of `dumpEvents` in pieces, of at most 1,024 blocks that a worker holds, or some 8,000 in pools.
-   * One dump is made at a time.
+   * One dump is made at a time; leaving the loop ends it.
+   *
+   * Rejects with HOMING_HTTP_DUMPS_BUSY if four others wait, or this one has waited 20 s; with
+   * HOMING_CONSOLE_DUMP_CUT if its last piece was taken more than 30 s ago, its first more than 10 minutes.
    */
   async *dumpEventPieces(): AsyncGenerator<string, void, undefined> {
-    const before = this.#dumping
-    const { promise: over, resolve } = Promise.withResolvers<void>()
-    this.#dumping = over
+    const act = 'dump the events'
+    this.#assertOpen(act)
+    const { eventPieces, OpenDump } = await import('@homing/actors/console')
+    const { directory, indexers } = this.#inside.parts
+    this.#openDump ??= new OpenDump(systemClock)
+    const open = this.#openDump
+    const number = await open.begin(() => eventPieces({ directory, indexers, askMsMax: VIEW_MS_MAX }))
     try {
-      await before
-      this.#assertOpen('dump the events')
-      const { fleetEvents } = await import('@homing/fleet')
-      const { directory, indexers } = this.#inside.parts
-      const { fleet } = await directory.ask({ type: 'describe' }, { timeout: VIEW_MS_MAX })
-      yield* fleetEvents(fleet, indexers, VIEW_MS_MAX)
+      for (;;) {
+        this.#assertOpen(act)
+        const { bytes, isLast } = await open.next(number)
+        if (isLast) return
+        yield utf8.decode(bytes)
+      }
     } finally {
-      resolve()
+      open.end(number)
     }
   }
 
@@ -327,7 +337,7 @@ export class KvRouter {
     const { client, origin } = this.#inside
     const request = { origin, method: 'GET', path: '/metrics' }
     const { body } = await client.http.fetch(request, { timeoutMs: VIEW_MS_MAX })
-    return new TextDecoder().decode(body)
+    return utf8.decode(body)
   }
 
   /**
@@ -335,6 +345,10 @@ export class KvRouter {
    * `shutdownTimeoutMs`), stops all actors and threads. What is booked is freed. Idempotent.
    */
   close(graceMs?: number): Promise<StopReport> {
+    if (graceMs !== undefined && !(Number.isFinite(graceMs) && graceMs >= 0))
+      return Promise.reject(
+        new BadOptionError('close', 'graceMs', `${String(graceMs)} is not a number from 0`),
+      )
     this.#closing ??= this.#inside.stop(graceMs)
     return this.#closing
   }
@@ -345,6 +359,7 @@ export class KvRouter {
 
   #promptOf(act: string, tokens: TokenIds, options: BestWorkerOptions, books = true): ProgramPrompt {
     this.#assertOpen(act)
+    assertObject(act, 'options', options)
     return promptOf(act, tokens, { ...options, model: options.model ?? this.#inside.model }, books)
   }
 

@@ -20,7 +20,7 @@ const STATUSES: Readonly<Record<string, string>> = {
   no_blocks: 'invalid_block',
 }
 
-export const DYNAMO_FAMILIES: readonly RenamedFamily[] = [
+const FAMILIES: readonly RenamedFamily[] = [
   ...['requests_started_total', 'requests_total'].map(what =>
     component(what, 'homing_request_started_total', 'Requests that were placed on a worker.'),
   ),
@@ -89,6 +89,11 @@ export const DYNAMO_FAMILIES: readonly RenamedFamily[] = [
     'Prompt tokens of the last answer.',
   ),
 ]
+
+/** A router without a frontend has only those of a component, as Dynamo's standalone router. */
+export function dynamoFamilies(hasFrontend: boolean): readonly RenamedFamily[] {
+  return FAMILIES.filter(({ name }) => hasFrontend || name.startsWith('dynamo_component_'))
+}
 
 function component(what: string, from: string, help: string): RenamedFamily {
   return { name: `dynamo_component_router_${what}`, from, help }

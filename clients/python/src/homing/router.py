@@ -255,10 +255,12 @@ class KvRouter:
         await self._end("free", "free a request", request_id, may_repeat=False)
 
     async def dump_events(self) -> str:
-        """The index as a JSON list of router events, `stored` only, parents before children.
+        """The index as a JSON list of router events.
 
-        Played into an empty index, they give the same overlaps. At most 256 MiB: `dump_event_pieces` has no
-        bound.
+        They are `stored`, parents before children, which give the same overlaps when they are played into an
+        empty index, with the labels of their blocks; and `cxl_state_transition` for blocks in pools that
+        their worker does not hold itself. Of the blocks that workers hold only those on the device. At most
+        256 MiB: `dump_event_pieces` has no bound.
         """
         pieces: List[str] = []
         size = 0

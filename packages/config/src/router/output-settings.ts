@@ -87,7 +87,7 @@ export const outputSettings = [
     group: 'Metrics',
     kind: 'flag',
     default: false,
-    help: 'Show metrics a second time under the names of NVIDIA Dynamo (dynamo_component_router_*, dynamo_router_overhead_*, dynamo_frontend_worker_*, dynamo_frontend_router_queue_*), for boards and alerts that are there already (docs/metrics.md).',
+    help: 'Show metrics a second time under the names of NVIDIA Dynamo (dynamo_component_*, dynamo_router_overhead_*, dynamo_frontend_worker_*, dynamo_frontend_router_queue_*), for boards and alerts that are there already; with --no-frontend the first of these only (docs/metrics.md).',
   },
   {
     key: 'metricsModelsMax',
