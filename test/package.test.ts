@@ -237,7 +237,7 @@ t.test('the declarations type-check for a user of the packages', { skip }, async
   })
 })
 
-/** Asked once, if nothing else is said: where there is no registry, npm would try for minutes, for each package. */
+/** Asks once, if nothing else is said: without a registry npm would try for minutes, for each package. */
 function install(files: readonly string[], retries = 0): Promise<Outcome> {
   const flags = ['--no-audit', '--no-fund', '--prefer-offline', `--fetch-retries=${retries}`]
   return run('npm', ['install', ...flags, ...files], folder)
