@@ -47,7 +47,8 @@ t.test('200 silent peers hold little, and an honest one gets its snapshot at onc
 
   const { events } = await snapshot(messages, publisher.replayEndpoint!)
   t.equal(events.length, 16000, 'all of its 16 MB')
-  t.equal(publisher.stats.openReplies, SILENT, 'it did not wait for one of the others to end')
+  // Its own answer may be open still: it is at its end a burst later.
+  t.ok(publisher.stats.openReplies >= SILENT, 'it did not wait for one of the others to end')
   const grownMb = (process.memoryUsage().rss - before) / 1e6
   t.comment(`${SILENT} silent peers: ${grownMb.toFixed(0)} MB`)
   t.ok(grownMb < 250, `${grownMb.toFixed(0)} MB`)
