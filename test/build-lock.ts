@@ -7,7 +7,8 @@ import { dirname, join } from 'node:path'
 import process from 'node:process'
 
 const LOOK_MS = 100
-const WAIT_MS_MAX = 180_000
+/** More than what another may do meanwhile: a build, or an environment of Python and its packages. */
+const WAIT_MS_MAX = 600_000
 
 /** Runs `work` while no other process has `folder`, as `takeLock` does. */
 export function withLock<T>(folder: string, work: () => T): T {

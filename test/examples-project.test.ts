@@ -22,14 +22,12 @@ import process from 'node:process'
 import t, { type Test as Tap } from 'tap'
 import { exampleOutputs } from '../packages/actor/test/example-outputs.ts'
 import { oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
+import { REGISTRY_AWAY } from './registry.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const TSC = join(ROOT, 'node_modules/.bin/tsc')
 /** Packages shared with the workspace: all that @homing/actor needs. */
 const PACKAGES = ['actor', 'base'] as const
-/** What a client says where it gets to no registry, or not to one that it trusts. */
-const UNREACHABLE =
-  /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|SELF_SIGNED_CERT|ERR_PNPM_NO_OFFLINE|ERR_PNPM_META_FETCH_FAIL/
 
 interface Outcome {
   readonly exitCode: number
@@ -113,7 +111,7 @@ for (const [name, install] of Object.entries(installers)) {
     const folder = await project(name.replace(' ', '-'))
     // Where npm reaches no registry that it trusts, pnpm waits for minutes instead of saying so.
     const installed = isUnreachable ? undefined : await install(folder)
-    isUnreachable ||= installed !== undefined && UNREACHABLE.test(installed.output)
+    isUnreachable ||= (installed?.exitCode ?? 0) !== 0 && REGISTRY_AWAY.test(installed!.output)
     if (installed === undefined || isUnreachable) {
       t.pass('the packages are installed', { skip: 'the registry cannot be reached' })
       return

@@ -6,7 +6,7 @@ const ROOT = join(import.meta.dirname, '../..')
 
 function against(...words: string[]) {
   const script = join(import.meta.dirname, 'against.ts')
-  return spawnSync(process.execPath, [script, ...words], { encoding: 'utf8', timeout: 120_000 })
+  return spawnSync(process.execPath, [script, ...words], { encoding: 'utf8', timeout: 300_000 })
 }
 
 t.test('two checkouts are compared row by row, in turns', async t => {

@@ -21,7 +21,7 @@ function bench(...words: string[]) {
 function benchWith(environment: NodeJS.ProcessEnv, ...words: string[]) {
   const run = fileURLToPath(new URL('../run.ts', import.meta.url))
   const env = { ...process.env, ...environment }
-  return spawnSync(process.execPath, [run, 'http', ...words], { env, encoding: 'utf8', timeout: 110_000 })
+  return spawnSync(process.execPath, [run, 'http', ...words], { env, encoding: 'utf8', timeout: 300_000 })
 }
 
 t.test('a router stands beside the relays and beside the router of another checkout', linuxOnly, async t => {

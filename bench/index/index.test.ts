@@ -14,7 +14,7 @@ function bench(words: readonly string[], environment: NodeJS.ProcessEnv = proces
   const run = fileURLToPath(new URL('../run.ts', import.meta.url))
   return spawnSync(process.execPath, [run, 'index', '--smoke', `corpusDir=${folder}`, ...words], {
     encoding: 'utf8',
-    timeout: 100_000,
+    timeout: 300_000,
     env: environment,
   })
 }

@@ -7,7 +7,7 @@ const linuxOnly = knowsCpuTime ? {} : { skip: 'the CPU time of another process i
 
 t.test('the bench runs, and says what a decision costs', linuxOnly, async t => {
   const run = fileURLToPath(new URL('../run.ts', import.meta.url))
-  const options = { encoding: 'utf8', timeout: 110_000 } as const
+  const options = { encoding: 'utf8', timeout: 300_000 } as const
   const { status, stdout, stderr } = spawnSync(process.execPath, [run, 'picker', '--smoke'], options)
   t.equal(status, 0, stderr)
   const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)

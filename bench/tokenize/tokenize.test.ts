@@ -7,7 +7,7 @@ function bench(...words: string[]) {
   const run = fileURLToPath(new URL('../run.ts', import.meta.url))
   return spawnSync(process.execPath, [run, 'tokenize', '--smoke', ...words], {
     encoding: 'utf8',
-    timeout: 110_000,
+    timeout: 300_000,
   })
 }
 
@@ -43,7 +43,7 @@ t.test('a vocabulary that was not downloaded is skipped by name', async t => {
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
     [run, 'tokenize', '--smoke', 'vocabularies=qwen', 'part=equality'],
-    { encoding: 'utf8', timeout: 110_000, env: { ...process.env, HOMING_VOCABULARIES: t.testdir() } },
+    { encoding: 'utf8', timeout: 300_000, env: { ...process.env, HOMING_VOCABULARIES: t.testdir() } },
   )
   t.equal(status, 0, stderr)
   t.match(JSON.parse(stdout).skipped, { 'qwen equality': /qwen was not downloaded from its registry/ })

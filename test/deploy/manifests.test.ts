@@ -485,8 +485,20 @@ const FIGURES = {
   },
 }
 
-/** Runs the preStop of an engine, its times shortened, against `answer`; resolves when the hook has ended. */
-async function drain(t: Test, engine: Manifest, answer: RequestListener): Promise<void> {
+/** Of a look that is answered, however slow the machine; and of one that is not. */
+const ANSWERED_S = 60
+const SILENT_S = 0.5
+
+/**
+ * Runs the preStop of an engine, its pauses shortened, against `answer`; `limitsS` are the time limits of its
+ * looks. Resolves when the hook has ended.
+ */
+async function drain(
+  t: Test,
+  engine: Manifest,
+  answer: RequestListener,
+  limitsS: readonly number[],
+): Promise<void> {
   const [command, flag, script] = containerOf(engine).lifecycle.preStop.exec.command as readonly string[]
   t.strictSame([command, flag], ['python3', '-c'])
   const server = createServer(answer)
@@ -499,8 +511,9 @@ async function drain(t: Test, engine: Manifest, answer: RequestListener): Promis
   const quick = script!
     .replace('127.0.0.1:8000', `127.0.0.1:${port}`)
     .replaceAll(/time\.sleep\(\d\)/g, 'time.sleep(0.01)')
-    .replace('timeout=10', 'timeout=0.2')
-  const { exitCode, stderr } = await runPython(t, found(plainPython()), ['-c', quick])
+    .replace('timeout=10', 'timeout=limits.pop(0)')
+  const program = `limits = ${JSON.stringify(limitsS)}\n${quick}`
+  const { exitCode, stderr } = await runPython(t, found(plainPython()), ['-c', program])
   t.equal(exitCode, 0, stderr)
 }
 
@@ -512,11 +525,12 @@ for (const name of OVERLAYS)
       async t => {
         let asked = 0
         const { isDone, said } = FIGURES[containerOf(engine).name as keyof typeof FIGURES]
+        // The engine has its thread for something else.
+        const silent: RequestListener = () => {}
         const answers: readonly RequestListener[] = [
           answering(said(2)),
           (_, response) => void response.writeHead(503).end('busy'),
-          // Silent: the engine has its thread for something else.
-          () => {},
+          silent,
           (_, response) => void response.destroy(),
           (_, response) => {
             response.writeHead(200, { 'content-length': 1000 })
@@ -527,7 +541,8 @@ for (const name of OVERLAYS)
           answering(said(1)),
           ...isDone.map(count => answering(said(count))),
         ]
-        await drain(t, engine, (request, response) => answers[asked++]!(request, response))
+        const limitsS = answers.map(answer => (answer === silent ? SILENT_S : ANSWERED_S))
+        await drain(t, engine, (request, response) => answers[asked++]!(request, response), limitsS)
         t.equal(asked, answers.length)
       },
     )

@@ -4,6 +4,7 @@ import { createPublisher, type StoredBlock } from '@homing/publisher'
 import {
   freeReplicaPorts,
   RouterClient,
+  send,
   startEngines,
   startFleet,
   startTestRouter,
@@ -146,6 +147,10 @@ export async function collectSamples(
       const { replicas } = (await clients[0]!.send('/replicas')).json as { replicas: { state: string }[] }
       return replicas[0]?.state === 'live' ? true : undefined
     })
+    // Nothing of what waits goes on before it was looked at.
+    const hang = (how: 'generation' | 'off') =>
+      Promise.all(plain.engines.map(({ url }) => send(url, '/admin/faults', { body: { hang: how } })))
+    await hang('generation')
     const long = Array.from({ length: 24 }, (_, i) =>
       clients[i % 2]!.send('/v1/completions', {
         body: {
@@ -160,6 +165,7 @@ export async function collectSamples(
       return requests > 0 ? true : undefined
     })
     await look(clients[0]!)
+    await hang('off')
     await Promise.all(long)
     await look(clients[0]!)
   } finally {

@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { startDemoFleet, startRouter } from 'homing'
 import t from 'tap'
+import { REGISTRY_AWAY } from '../registry.ts'
 import { CLIENT, found, plainPython, skipOf } from './interpreter.ts'
 
 const DOCS = join(CLIENT, '../../docs')
@@ -20,8 +21,6 @@ const COMMAND_MS_MAX = 200_000
 const { NODE_OPTIONS: _, PYTHONPATH: __, ...ENV } = process.env
 t.setTimeout(600_000)
 
-/** What pip says where it gets to no registry. */
-const UNREACHABLE = /No matching distribution found|Could not fetch URL|connection/i
 const skip = skipOf(plainPython())
 
 function run(
@@ -50,11 +49,13 @@ t.test('the Python package is installed and used as printed', { skip }, async t 
 
   const [plain, withPublisher, withPlanes] = blocksOf(page, 'sh')[0]!.trim().split('\n')
   for (const line of [plain, withPublisher, withPlanes]) t.match(readme, line!)
-  const flags = '--quiet --disable-pip-version-check --retries 1 --timeout 20'
-  const install = (line: string) =>
-    run('bash', ['-c', `${environment}/bin/${line.replace('pip install', `pip install ${flags}`)}`], folder)
-  const installed = await install(plain!)
-  if (installed.exitCode !== 0 && UNREACHABLE.test(installed.output)) {
+  const install = (line: string, retries: number) => {
+    const flags = `--quiet --disable-pip-version-check --retries ${retries} --timeout 20`
+    const typed = line.replace('pip install', `pip install ${flags}`)
+    return run('bash', ['-c', `${environment}/bin/${typed}`], folder)
+  }
+  const installed = await install(plain!, 1)
+  if (installed.exitCode !== 0 && REGISTRY_AWAY.test(installed.output)) {
     t.pass('the Python package is installed', { skip: 'the registry of Python cannot be reached' })
     return
   }
@@ -83,7 +84,7 @@ t.test('the Python package is installed and used as printed', { skip }, async t 
   t.equal([...generated.output.matchAll(/\d+(?=[,\]])/g)].length, 20)
   t.match(await program(blocksOf(readme, 'python')[0]!), { exitCode: 0, output: /^0 0 0\n$/ })
 
-  const again = await install(withPublisher!)
+  const again = await install(withPublisher!, 5)
   t.equal(again.exitCode, 0, again.output)
   // Its ports may be taken on this machine.
   const anywhere = publisher!.replace(
@@ -91,7 +92,7 @@ t.test('the Python package is installed and used as printed', { skip }, async t 
     "zmq_endpoint='tcp://127.0.0.1:*', replay_endpoint='tcp://127.0.0.1:*'",
   )
   t.strictSame(await program(anywhere), { exitCode: 0, output: '' })
-  const planes = await install(withPlanes!)
+  const planes = await install(withPlanes!, 5)
   t.equal(planes.exitCode, 0, planes.output)
   const door =
     /^homing router --worker 'http:\/\/(\S+)\?block_size=16&requests=tcp:\/\/\1' --request-plane tcp\n$/

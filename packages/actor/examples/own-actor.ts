@@ -21,7 +21,7 @@ const counter = system.spawn(wordCounter, {
   },
   mailbox: { capacity: 1024, overflow: 'reject' },
 })
-const count = (word: string): Promise<number> => counter.ask({ type: 'count', word }, { timeout: '1s' })
+const count = (word: string): Promise<number> => counter.ask({ type: 'count', word }, { timeout: '5s' })
 
 counter.tell({ type: 'add', text: 'The pigeon that flies home, flies home.' })
 console.log('flies:', await count('flies'))

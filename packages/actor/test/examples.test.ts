@@ -15,7 +15,7 @@ const run = promisify(execFile)
 
 function runFile(file: string): Promise<{ readonly stdout: string; readonly stderr: string }> {
   const { NODE_OPTIONS: _, ...env } = process.env
-  return run(process.execPath, [file], { timeout: 120_000, env })
+  return run(process.execPath, [file], { timeout: 300_000, env })
 }
 
 for (const [name, output] of Object.entries(exampleOutputs)) {

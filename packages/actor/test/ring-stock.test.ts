@@ -133,8 +133,10 @@ t.test('threads of their own that come and go use the same rings', async t => {
   const resident = system.spawn(echo, { name: 'resident', args: {}, thread: 'p-0' })
   for (let i = 0; i < 12; i++) {
     const ref = system.spawn(echo, { name: 'passing', args: {}, thread: 'dedicated' })
-    await ref.ask({ type: 'where' }, { timeout: '1m' })
+    const where = await ref.ask({ type: 'where' }, { timeout: '1m' })
     await system.stop(ref)
+    while (system.threads().some(({ name, state }) => name === where && state !== 'ended'))
+      await new Promise<void>(resolve => setImmediate(resolve))
     // The other thread has heard of it.
     await resident.ask({ type: 'where' }, { timeout: '1m' })
   }

@@ -3,7 +3,7 @@
 import { createActorSystem } from '@homing/actor'
 import { recordingLog } from '@homing/base'
 import t from 'tap'
-import { echo } from './fixtures/echo.ts'
+import { echo, setWord } from './fixtures/echo.ts'
 import { actor, startSystem } from './inline-actors.ts'
 
 type Told = { readonly type: 'hang' }
@@ -47,9 +47,12 @@ t.test('a thread reports also when its link is full', async t => {
   const sys = await createActorSystem({ pools: { p: { count: 1 } }, logLevel: 'silent', threadExecArgv: [] })
   const ref = sys.spawn(echo, { name: 'a', args: {}, thread: 'p-0' })
   await ref.ask({ type: 'where' }, { timeout: '1m' })
-  // It takes nothing for as long, and is abandoned before.
-  ref.tell({ type: 'work', ms: 300 })
-  await new Promise<void>(resolve => setImmediate(resolve))
+  const words = new Int32Array(new SharedArrayBuffer(8))
+  ref.tell({ type: 'holdTurn', words })
+  t.not(await Atomics.waitAsync(words, 0, 0, 60_000).value, 'timed-out')
   while (ref.tell({ type: 'note', n: 0 }) === 'ok');
-  t.strictSame((await sys.shutdown({ deadline: 1 })).slow, ['a'])
+  const report = sys.shutdown({ deadline: 1 })
+  // It takes nothing until it is abandoned: of two timers, the one that is due first fires first.
+  setTimeout(() => setWord(words, 1), 10)
+  t.strictSame((await report).slow, ['a'])
 })

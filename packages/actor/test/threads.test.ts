@@ -1,5 +1,7 @@
 /** The promises of docs/actors.md between threads, and what happens when a thread dies. */
 
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import {
   type ActorRef,
   type ActorSystem,
@@ -20,6 +22,7 @@ import { RemoteError, silentLog } from '@homing/base'
 import t from 'tap'
 import { broken } from './fixtures/broken.ts'
 import {
+  ASLEEP,
   type EchoMessage,
   echo,
   misnamed,
@@ -224,10 +227,11 @@ t.test('one system, two threads beside main', async t => {
 
   t.test('a sender that never pauses is told full, not killed', async t => {
     const probe = createProbe<NoteMessage>(system, 'flooded')
-    const asked = e0.ask({ type: 'flood', ref: probe.ref, count: 40_000 }, soon)
+    const done = new Int32Array(new SharedArrayBuffer(4))
+    const asked = e0.ask({ type: 'flood', ref: probe.ref, count: 40_000, done }, soon)
     await new Promise<void>(resolve => queueMicrotask(resolve))
     // Main takes nothing meanwhile.
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300)
+    t.not(Atomics.wait(done, 0, 0, 50_000), 'timed-out')
     const tally = await asked
     t.equal(tally.dead, 0)
     t.ok(tally.full > 0)
@@ -459,8 +463,9 @@ t.test('a thread stuck where nothing ends it is cut off, reported and replaced',
   const stuck = system.spawn(echo, { name: 'stuck', args: {}, thread: 'p-0', supervision: restart })
   await stuck.ask({ type: 'where' }, soon)
   // Until the end of this test, when its folder is removed.
-  stuck.tell({ type: 'sleepNatively', whileThere: t.testdir() })
-  await stuck.ask({ type: 'where' }, { timeout: 50 }).catch(() => {})
+  const whileThere = t.testdir()
+  stuck.tell({ type: 'sleepNatively', whileThere })
+  while (!existsSync(join(whileThere, ASLEEP))) await new Promise<void>(resolve => setImmediate(resolve))
   const open = t.rejects(stuck.ask({ type: 'silent' }, { timeout: '1m' }), ThreadDownError)
   // It resolves although the thread goes on: nothing but the limit of a termination can do that.
   await system.killThread('p-0')

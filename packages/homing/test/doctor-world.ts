@@ -5,7 +5,7 @@
 
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
-import { seededRandom, silentLog, systemClock } from '@homing/base'
+import { seededRandom, silentLog } from '@homing/base'
 import type { DoctorSettings } from '@homing/config'
 import {
   byteTokenizer,
@@ -15,7 +15,9 @@ import {
   type EngineTokenizer,
 } from '@homing/engine'
 import { systemTransport, type Transport } from '@homing/transport'
+import { freePort } from '@homing/transport/testing'
 import { examine } from '../src/doctor-command.ts'
+import { patientClock } from './patient-clock.ts'
 
 /** Runs the teardown of what was begun; a test has it. */
 export interface Ending {
@@ -62,8 +64,10 @@ export interface ShownDiagnosis {
 }
 
 export class DoctorWorld {
+  /** Of the doctor and of its engines: they share this process. */
+  readonly #clock = patientClock()
   readonly #transport: Transport = systemTransport({
-    clock: systemClock,
+    clock: this.#clock,
     log: silentLog,
     connectTimeoutMs: 5000,
   })
@@ -86,7 +90,7 @@ export class DoctorWorld {
       settings: { port: 0, eventsPort: 0, replayPort: 0, speed: 0, blocks: 1000, ...settings },
       transport: this.#transport,
       tokenizer,
-      clock: systemClock,
+      clock: this.#clock,
       random: seededRandom(7),
       log: silentLog,
     })
@@ -129,7 +133,7 @@ export class DoctorWorld {
   }
 
   #examine(settings: DoctorSettings) {
-    const world = { transport: this.#transport, clock: systemClock, random: this.#random }
+    const world = { transport: this.#transport, clock: this.#clock, random: this.#random }
     return examine(settings, world)
   }
 
@@ -140,13 +144,9 @@ export class DoctorWorld {
   }
 }
 
-/** A port of this machine where nothing listens: it was bound a moment ago. */
-export async function closedPort(): Promise<number> {
-  const server = await tcpServer()
-  const { port } = server.address() as { readonly port: number }
-  server.close()
-  await once(server, 'close')
-  return port
+/** A port of this machine where nothing listens, and which the system gives to nobody. */
+export function closedPort(): Promise<number> {
+  return freePort()
 }
 
 /** A server that sends back what it gets. */

@@ -272,7 +272,7 @@ t.test('answers of which only the head is shown (NONE) blame no worker', async t
 })
 
 t.test('an answer of which only the head is shown (NONE) may be silent', async t => {
-  const world = await startPicker(t, { pickerFallbacks: 0, silenceTimeoutMs: 1000 }, 1)
+  const world = await startPicker(t, { pickerFallbacks: 0, silenceTimeoutMs: 3000 }, 1)
   const envoy = await envoyOf(t, world)
   const { stream, id } = await answeredUnseen(envoy, world.fleet.model, true)
   // One whose body is shown, and does not come, is given up.

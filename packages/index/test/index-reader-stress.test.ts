@@ -23,6 +23,9 @@ import { CHUNK_WORDS, H_CHUNK_BASE, H_SET_VERSION_BASE, PARENT } from '../src/wo
 import { ENGINE_STOP, faultOf, faultOfLayers, makePlan, PLAN_LAYERS, seededRandom } from './stress-plan.ts'
 
 const STRESS_MS = Number(process.env['HOMING_STRESS_MS'] ?? 1500)
+/** What must have happened to the reader; on a machine that is busy a test goes on until then. */
+const CHANGED_MIN = 100
+const MEMORIES_MIN = 4
 
 for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
   const skip = access === 'plain' && process.arch !== 'x64' ? 'plain words are for x64' : false
@@ -42,7 +45,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     let changed = 0
     let incomplete = 0
     const end = performance.now() + STRESS_MS
-    while (performance.now() < end && wrong === '') {
+    while ((performance.now() < end || changed <= CHANGED_MIN) && wrong === '') {
       for (let i = 0; i < 200 && wrong === ''; i++) {
         const number = random.below(plan.length)
         const path = plan[number]!
@@ -67,7 +70,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const { lookups, retries } = reader.stats()
     t.equal(wrong, '', `seed ${seed}`)
     t.equal(done.stats.evictedForSpace + done.stats.refusedBlocks, 0, 'the plan fits, so the bounds hold')
-    t.ok(changed > 100, 'the answers changed under the reader')
+    t.ok(changed > CHANGED_MIN, 'the answers changed under the reader')
     t.ok(incomplete * 20 < lookups, 'giving up is rare')
     t.comment(
       `${lookups} lookups, ${changed} changed, ${retries} retries, ${incomplete} misses, ${done.events} events`,
@@ -100,7 +103,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     const layerScores = new LayerOverlaps()
     let wrong = ''
     const end = performance.now() + STRESS_MS
-    while (performance.now() < end && wrong === '') {
+    while ((performance.now() < end || memories < MEMORIES_MIN) && wrong === '') {
       for (let i = 0; i < 100 && wrong === ''; i++) {
         const path = plan[random.below(plan.length)]!
         reader.overlap(path.locals, path.count, scores)
@@ -115,7 +118,7 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
     await writer.terminate()
     t.equal(wrong, '', `seed ${seed}`)
     t.equal(done.stats.evictedForSpace + done.stats.refusedBlocks, 0, 'the plan fits, so the bounds hold')
-    t.ok(memories > 3, `${memories} memories`)
+    t.ok(memories >= MEMORIES_MIN, `${memories} memories`)
     const { lookups, retries, misses, staleLookups } = reader.stats()
     t.ok(misses * 20 < lookups, 'giving up is rare')
     t.comment(

@@ -17,13 +17,17 @@ import { snapshot } from './asking.ts'
 const ANY = 'tcp://127.0.0.1:0'
 const SILENT = 200
 const BLOCK_SIZE = 256
+const WAIT_MS_MAX = 240_000
 const frames = snapshotRequestFrames()
 
 t.test('200 silent peers hold little, and an honest one gets its snapshot at once', async t => {
+  // Timers fire, but nobody has been silent for long before the test says so.
+  let passedMs = 0
   const publisher = await createPublisher({
     eventsEndpoint: ANY,
     replayEndpoint: ANY,
     blockSizeTokens: BLOCK_SIZE,
+    clock: { ...systemClock, nowMs: () => passedMs },
   })
   const { messages, close } = systemTransport({ clock: systemClock, log: { warn() {} } })
   const silent: Socket[] = []
@@ -41,10 +45,10 @@ t.test('200 silent peers hold little, and an honest one gets its snapshot at onc
   for (let i = 0; i < SILENT; i++) silent.push(await silentPeer(port))
   await until(() => publisher.stats.snapshots === SILENT)
 
-  const startedMs = performance.now()
   const { events } = await snapshot(messages, publisher.replayEndpoint!)
-  t.equal(events.length, 16000)
-  t.ok(performance.now() - startedMs < 5000, 'all of its 16 MB')
+  t.equal(events.length, 16000, 'all of its 16 MB')
+  // Its own answer may be open still: it is at its end a burst later.
+  t.ok(publisher.stats.openReplies >= SILENT, 'it did not wait for one of the others to end')
   const grownMb = (process.memoryUsage().rss - before) / 1e6
   t.comment(`${SILENT} silent peers: ${grownMb.toFixed(0)} MB`)
   t.ok(grownMb < 250, `${grownMb.toFixed(0)} MB`)
@@ -52,6 +56,7 @@ t.test('200 silent peers hold little, and an honest one gets its snapshot at onc
   t.ok(publisher.stats.takenSnapshots < 10, 'peers at one state share a snapshot')
 
   // Each ends by itself: its answer first, its connection by the kernel.
+  passedMs = 60_000
   await until(() => publisher.stats.openReplies === 0)
   t.ok(publisher.stats.unreadReplies >= SILENT)
 })
@@ -137,11 +142,11 @@ t.test('however many peers ask at however many states, a few snapshots are open'
 
 async function until(isSo: () => boolean): Promise<void> {
   for (
-    const endMs = performance.now() + 20_000;
+    const endMs = performance.now() + WAIT_MS_MAX;
     !isSo();
     await new Promise(resolve => setTimeout(resolve, 5))
   ) {
-    if (performance.now() > endMs) throw new Error('not within 20 s')
+    if (performance.now() > endMs) throw new Error(`not within ${WAIT_MS_MAX} ms`)
   }
 }
 

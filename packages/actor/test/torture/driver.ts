@@ -194,7 +194,7 @@ class Run {
     if (stats.asksPending !== 0) this.#violate(`${stats.asksPending} asks are pending in the runtimes`)
     const handlesLast = handles()
     const shutdownFromMs = performance.now()
-    const report = await bounded(this.#system.shutdown({ deadline: '10s' }), 30_000, 'the shutdown')
+    const report = await bounded(this.#system.shutdown({ deadline: '30s' }), 60_000, 'the shutdown')
     if (report.slow.length > 0) this.#violate(`slow at the shutdown: ${report.slow.join(', ')}`)
     const shutdownMs = performance.now() - shutdownFromMs
     return this.#sum(seed, seconds, stats.threadRestarts, [handlesFirst, handlesLast], shutdownMs)
@@ -345,7 +345,7 @@ class Run {
     }
     await this.#until(
       () => this.#threadIndexes.every(thread => board.openAsks(thread) === 0),
-      5000,
+      LATE_MS_MAX,
       () => `asks of actors settle: ${this.#threadIndexes.map(thread => board.openAsks(thread)).join()}`,
     )
     this.#takeLosses(true)

@@ -4,6 +4,10 @@ import { type ActorRef, defineActor } from '@homing/actor'
 
 type Work = { readonly type: 'work' }
 
+/** The words of a worker: work that was begun, and what a life may begin at most; 0: all. */
+export const HANDLED = 0
+export const MOST = 1
+
 export const slowWorker = defineActor(
   import.meta.url,
   'slowWorker',
@@ -12,13 +16,19 @@ export const slowWorker = defineActor(
   { readonly handled: Int32Array<SharedArrayBuffer> }
 >({
   setup(ctx, { handled }) {
+    Atomics.store(handled, MOST, 0)
     const spin = (): void => {
       const endMs = performance.now() + 0.02
       while (performance.now() < endMs);
     }
     return {
       work() {
-        Atomics.add(handled, 0, 1)
+        Atomics.add(handled, HANDLED, 1)
+        // Until its thread ends.
+        while (
+          Atomics.load(handled, MOST) > 0 &&
+          Atomics.load(handled, HANDLED) >= Atomics.load(handled, MOST)
+        );
         spin()
         ctx.self.tell({ type: 'rest', left: 4 })
       },
