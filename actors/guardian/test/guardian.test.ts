@@ -88,8 +88,8 @@ async function serveEngine(network: MemoryNetwork, onRequest: (exchange: HttpExc
 }
 
 /**
- * Until a scrape has this many shards: with one of two gone, an ask waits for its replacement, or fails when a
- * busy machine takes long to start that. Bounded by the time limit of the test.
+ * Until a scrape has this many shards: with one of two gone, an ask waits for its replacement, or fails where
+ * that takes long to start. Bounded by the time limit of the test.
  */
 async function untilSeen(port: number, shards: number): Promise<void> {
   let seen = 0
