@@ -196,8 +196,8 @@ t.test('a model is not hidden from its key by the form of the body', async t => 
     const before = given.calls.length
     const path = '/v1/embeddings'
     const sent = await given.ask('POST', path, { headers: { ...BEARER_A, ...headers }, body })
-    // What is decoded is decoded beside the actors.
-    for (let turn = 0; sent.status !== status && turn < 10_000; turn++) await new Promise(setImmediate)
+    // What is decoded is decoded beside the actors, and a request that is passed on has no status.
+    while (sent.status === undefined && given.calls.length === before) await new Promise(setImmediate)
     t.equal(sent.status, status, `${JSON.stringify(headers)} ${body}`)
     t.equal(given.calls.length, before + (status === undefined ? 1 : 0))
   }

@@ -124,7 +124,7 @@ async function play(t: Test, recording: Recording, replayForm: ReplayForm) {
         await until(async () => (await statusOf(ref)).lastSequence === last)
       }
       // The indexer has taken what the listeners gave it before it answers.
-      await indexerRef.ask({ type: 'status' }, { timeout: 5000 })
+      await indexerRef.ask({ type: 'status' }, { timeout: 60_000 })
       const tokens = predictedTokens(reader, recording.socketCount, recording.blockSizeTokens, entry)
       predicted.set(entry.id, { scenario: entry.scenario, tokens })
     } else if (entry.kind === 'answer') {
@@ -160,7 +160,7 @@ function earlierBatches(recording: Recording): Batch[] {
 }
 
 function statusOf(ref: ActorRef<ListenerMessage>) {
-  return ref.ask({ type: 'status' }, { timeout: 5000 })
+  return ref.ask({ type: 'status' }, { timeout: 60_000 })
 }
 
 const UNTIL_MS_MAX = 60_000

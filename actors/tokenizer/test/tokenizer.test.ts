@@ -45,11 +45,13 @@ t.test('one request more than may wait is refused; those that wait are read', as
 
 t.test('a request that waits too long for a thread is dropped; the one that is read is not', async t => {
   const { system, read, threads } = await start(t, { tokenizers: [TINY] }, {})
-  const long = { model: 'm', prompt: 'long '.repeat(2 ** 21) }
+  const long = { model: 'm', prompt: 'long '.repeat(250_000) }
+  // One word, which takes seconds: it is being read until the others have waited too long.
+  const slow = { model: 'm', prompt: 'abcdefghij'.repeat(400_000) }
   // Each thread runs before time passes: one has 30 s to start.
   await read({ model: 'm', prompt: 'hello' })
-  await read({ model: 'm', prompt: 'long '.repeat(250_000) })
-  const [first, second, third] = [read(long), read(long), read(long)]
+  await read(long)
+  const [first, second, third] = [read(slow), read(long), read(long)]
   await system.advance(WAIT_MS_MAX)
   for (const dropped of [third, second]) {
     t.match(await dropped, {

@@ -75,7 +75,7 @@ export interface Probe<M extends Message> {
   readonly ref: ActorRef<M>
   /** Messages that `next` has not returned yet, oldest first. */
   readonly waiting: readonly M[]
-  /** The next message. Rejects with ProbeTimeoutError after `within` of real time; default 1 s. */
+  /** The next message. Rejects with ProbeTimeoutError after `within` of real time; default 30 s. */
   next(within?: Duration): Promise<M>
   /** Its end comes out of `nextTerminated`. */
   watch(ref: ActorRef<never>): void
@@ -106,7 +106,7 @@ const OPTION_FIELDS: readonly (keyof TestSystemOptions)[] = [
 /** Rounds of the event loop without work after which a system counts as settled. */
 const QUIET_ROUNDS = 3
 const ROUNDS_MAX = 100_000
-const WITHIN_DEFAULT = '1s'
+const WITHIN_DEFAULT = '30s'
 
 /** Starts a system on this thread only: every placement means here, and nothing needs to be exported. */
 export function createTestSystem(options: TestSystemOptions = {}): TestSystem {

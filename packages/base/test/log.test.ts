@@ -68,7 +68,7 @@ t.test(
     process.abort()`
     const { stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
       encoding: 'utf8',
-      timeout: 20_000,
+      timeout: 120_000,
     })
     const [bare, whole] = stderr.split('\n')
     // No colours: it is no terminal.

@@ -3,7 +3,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { seededRandom, silentLog, systemClock } from '@homing/base'
+import { type Clock, seededRandom, silentLog, systemClock } from '@homing/base'
 import {
   decodeKvBatch,
   type KvBatch,
@@ -11,7 +11,7 @@ import {
   parseReplayReply,
   replayRequestFrames,
 } from '@homing/protocol'
-import { systemTransport, type Transport } from '@homing/transport'
+import { type Frames, type Publisher, systemTransport, type Transport } from '@homing/transport'
 import { byteTokenizer, Engine, type EngineSettings } from '../src/index.ts'
 
 const TIMEOUT_MS = 60_000
@@ -31,6 +31,11 @@ export interface Chunk {
 /** Free ports, no waiting. */
 export const QUICK: Partial<EngineSettings> = { port: 0, eventsPort: 0, replayPort: 0, speed: 0 }
 
+/** What a subscriber is sent until it hears something: a PUB cannot know when a subscription has arrived. */
+const GREETING = Buffer.from('greeting')
+/** Those of the engines that were started here, by endpoint. */
+const publishers = new Map<string, Publisher>()
+
 export interface TestEngine {
   readonly engine: Engine
   readonly transport: Transport
@@ -38,17 +43,23 @@ export interface TestEngine {
   close(): Promise<void>
 }
 
-/** An engine on real sockets. */
+/** An engine on real sockets, with a clock of its own. */
 export async function startEngine(
   settings: Partial<EngineSettings> = {},
   onKill?: () => void,
+  clock: Clock = systemClock,
 ): Promise<TestEngine> {
   const transport = systemTransport({ clock: systemClock, log: silentLog })
+  const publish: Transport['messages']['publish'] = async options => {
+    const publisher = await transport.messages.publish(options)
+    publishers.set(publisher.endpoint, publisher)
+    return publisher
+  }
   const engine = await Engine.start({
     settings: { ...QUICK, ...settings },
-    transport,
+    transport: { ...transport, messages: { ...transport.messages, publish } },
     tokenizer: byteTokenizer(),
-    clock: systemClock,
+    clock,
     random: seededRandom(1),
     log: silentLog,
     ...(onKill === undefined ? {} : { onKill }),
@@ -141,7 +152,7 @@ export function stream(transport: Transport, origin: string, path: string, body:
   return result
 }
 
-/** Resolves once the condition holds; rejects after five seconds. */
+/** Resolves once the condition holds; rejects after TIMEOUT_MS. */
 export async function until(condition: () => boolean, what: string): Promise<void> {
   const startMs = performance.now()
   while (!condition()) {
@@ -155,17 +166,33 @@ export interface Subscriber {
   readonly batches: (KvBatch & { readonly sequence: number })[]
   /** Times it was connected. */
   connections: number
+  /** Resolves when it hears what is published over this connection, counted from 1. */
+  whenItHears(connection: number): Promise<void>
   close(): void
 }
 
-/** Subscribes and waits for the connection. */
+/** Subscribes, and resolves when what is published next is heard. */
 export async function subscribe(transport: Transport, endpoint: string): Promise<Subscriber> {
   const batches: Subscriber['batches'] = []
-  const subscriber: Subscriber = { batches, connections: 0, close: () => socket.close() }
+  let heard = 0
+  const subscriber: Subscriber = {
+    batches,
+    connections: 0,
+    async whenItHears(connection) {
+      await until(() => {
+        publishers.get(endpoint)!.send([GREETING])
+        return heard === connection
+      }, `connected to ${endpoint}`)
+    },
+    close: () => socket.close(),
+  }
+  const isGreeting = ([first, ...others]: Frames): boolean => others.length === 0 && GREETING.equals(first!)
   const socket = transport.messages.subscribe(
     { endpoint, topic: '' },
     {
       message(frames) {
+        heard = subscriber.connections
+        if (isGreeting(frames)) return
         const { sequence, payload } = parseEventFrames(frames)
         batches.push({ ...decodeKvBatch(payload), sequence })
       },
@@ -175,7 +202,7 @@ export async function subscribe(transport: Transport, endpoint: string): Promise
       disconnected: () => {},
     },
   )
-  await until(() => subscriber.connections > 0, `connected to ${endpoint}`)
+  await subscriber.whenItHears(1)
   return subscriber
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
-import { seededRandom } from '@homing/base'
+import { type Clock, seededRandom, systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { byteTokenizer, expectedOutput } from '../src/index.ts'
 import {
@@ -21,8 +21,13 @@ function ids(count: number, first = 100): number[] {
   return Array.from({ length: count }, (_, i) => first + (i % 100))
 }
 
-async function started(t: Test, settings: Parameters<typeof startEngine>[0] = {}, onKill?: () => void) {
-  const started = await startEngine(settings, onKill)
+async function started(
+  t: Test,
+  settings: Parameters<typeof startEngine>[0] = {},
+  onKill?: () => void,
+  clock?: Clock,
+) {
+  const started = await startEngine(settings, onKill, clock)
   t.teardown(() => started.close())
   return {
     ...started,
@@ -430,13 +435,27 @@ t.test('a replay request without the delimiter gets no answer', async t => {
 })
 
 t.test('batches are duplicated and delayed on demand', async t => {
-  const { engine, post, transport } = await started(t)
+  const delayMs = 600_000
+  const delayed: (() => void)[] = []
+  /** What is due after `delayMs` is due when the test says so. */
+  const clock: Clock = {
+    ...systemClock,
+    after(ms, callback, options) {
+      if (ms !== delayMs) return systemClock.after(ms, callback, options)
+      delayed.push(callback)
+      return { cancel() {} }
+    },
+  }
+  const { engine, post, transport } = await started(t, {}, undefined, clock)
   const subscriber = await subscribe(transport, engine.describe().ranks[0]!.events)
   await post('/admin/faults', { events: { duplicate: 1 } })
   await post('/v1/completions', { prompt: ids(20, 1), max_tokens: 1 })
   await until(() => subscriber.batches.length === 2, 'twice')
-  await post('/admin/faults', { events: { delay: 1, delayMs: 50 } })
+  await post('/admin/faults', { events: { delay: 1, delayMs } })
   for (let i = 2; i < 4; i++) await post('/v1/completions', { prompt: ids(20, 20 * i), max_tokens: 1 })
+  await until(() => subscriber.batches.length === 3, 'the one behind it is there')
+  t.equal(delayed.length, 1)
+  delayed[0]!()
   await until(() => subscriber.batches.length === 4, 'the delayed one is there')
   t.strictSame(
     subscriber.batches.map(batch => batch.sequence),
@@ -503,7 +522,7 @@ t.test('a restart cuts requests, empties the cache and numbers from 0 on the sam
   t.equal(await cut.ended, 'failed')
   t.equal(engine.describe().ranks[0]!.events, events)
   t.match(engine.state({ hasBlocks: true }), { epoch: 2, ranks: [{ nextSequence: 0, blocks: [] }] })
-  await until(() => subscriber.connections === 2, 'the subscriber is connected again')
+  await subscriber.whenItHears(2)
   await post('/v1/completions', { prompt: ids(20), max_tokens: 1 })
   await until(
     () => subscriber.batches.at(-1)?.sequence === 0 && subscriber.batches.length > 1,

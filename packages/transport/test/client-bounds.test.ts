@@ -12,12 +12,10 @@ import {
   systemTransport,
 } from '../src/index.ts'
 import { StallWatch } from '../src/stall-watch.ts'
-import { bounded, bytes, callInto, Inbox, text } from './inbox.ts'
+import { bounded, bytes, callInto, Inbox, text, until } from './inbox.ts'
 import { type Link, overEach } from './links.ts'
 
 const BOUNDS = { bodySilenceMsMax: 60_000, readerStallMsMax: 120_000 }
-/** Some round trips of the event loop: real bytes move while simulated time stands. */
-const TURNS_MAX = 20_000
 
 async function serve(t: Test, link: Link, onExchange: (exchange: HttpExchange) => void) {
   const clock = new SimulatedClock()
@@ -35,7 +33,7 @@ async function serve(t: Test, link: Link, onExchange: (exchange: HttpExchange) =
 
 /** Once the server has seen the end of its connection, too. */
 async function timersLeft(clock: SimulatedClock): Promise<number> {
-  for (let turn = 0; clock.pendingCount > 0 && turn < TURNS_MAX; turn++) await setImmediate()
+  await until(() => clock.pendingCount === 0, 'the last timer to go')
   return clock.pendingCount
 }
 
@@ -170,7 +168,7 @@ for (const hasEnded of [false, true]) {
       socket.pause()
       const closed = once(socket, 'close')
       socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n')
-      for (let turn = 0; gone.size === 0 && turn < TURNS_MAX; turn++) {
+      while (gone.size === 0) {
         await setImmediate()
         clock.advance(1000)
       }
@@ -196,7 +194,7 @@ overEach(t, 'a client that reads slowly is left alone', async (t, link) => {
   socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n')
   // Reads 4 MiB, pauses for a minute; one write of the server, so that only its parts show that it goes on.
   for (let goal = 4 * 2 ** 20; received < total; goal += 4 * 2 ** 20) {
-    for (let turn = 0; received < Math.min(goal, total) && turn < TURNS_MAX; turn++) await setImmediate()
+    await until(() => received >= Math.min(goal, total) || gone.size > 0, `${goal} bytes`)
     socket.pause()
     clock.advance(60_000)
     await setImmediate()
@@ -252,14 +250,14 @@ overEach(t, 'a body that is not read ends with its answer, unless it is short', 
       text = ''
       socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nthree')
       await received.next('the answer to one whose body does not come')
-      for (let turn = 0; clock.pendingCount === 0 && turn < TURNS_MAX; turn++) await setImmediate()
+      await until(() => clock.pendingCount > 0, 'the time of its body to begin')
       // Its rest, and another one behind it: each has its own two seconds.
       socket.write('x'.repeat(995))
       clock.advance(1000)
       text = ''
       socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nfour')
       await received.next('the answer to the next one')
-      for (let turn = 0; turn < 200; turn++) await setImmediate()
+      await until(() => clock.nextDueMs === clock.nowMs() + 2000, 'the time of its body to begin')
       clock.advance(2000)
     }
     await bounded(closed, 'the end of the connection')

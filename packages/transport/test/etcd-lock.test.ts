@@ -9,14 +9,14 @@ import { EtcdServer, freePort, NO_ETCD_SERVER } from '../src/testing.ts'
 
 const KEY = 'homing/fleet/locks/snapshots'
 
-async function world(t: Test, seconds?: number) {
+async function world(t: Test) {
   const server = await EtcdServer.start()
   t.teardown(() => server.stop())
   const transport = systemTransport({ clock: systemClock, log: { warn() {} } })
   t.teardown(() => transport.close())
   const { http } = transport
   let names = 0
-  const locksAt = (servers: readonly string[]) => {
+  const locksAt = (servers: readonly string[], seconds?: number) => {
     const client = new EtcdClient({ servers, http })
     const newName = () => `holder-${names++}`
     return new EtcdLocks({ client, namespace: 'fleet', newName, ...(seconds && { seconds }) })
@@ -66,8 +66,8 @@ t.test('with a real server', { skip: NO_ETCD_SERVER }, async t => {
   })
 
   t.test('the lock of one that died ends with its lease', async t => {
-    const { locks } = await world(t, 1)
-    const dead = await locks.lock()
+    const { locks, locksAt, server } = await world(t)
+    const dead = await locksAt([server.url], 1).lock()
     t.ok(dead)
     let next: Awaited<ReturnType<typeof locks.lock>>
     do next = await locks.lock()

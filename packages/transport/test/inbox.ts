@@ -34,6 +34,17 @@ export function bounded<T>(promise: Promise<T>, what: string): Promise<T> {
   })
 }
 
+/** Resolves when something holds, looking once a turn: real bytes move while simulated time stands. */
+export async function until(holds: () => boolean, what: string): Promise<void> {
+  let isGivenUp = false
+  const look = async (): Promise<void> => {
+    while (!holds() && !isGivenUp) await new Promise(resolve => setImmediate(resolve))
+  }
+  await bounded(look(), what).finally(() => {
+    isGivenUp = true
+  })
+}
+
 /**
  * A port without a listener; below the ports that systems give to outgoing connections, so it stays unused.
  */

@@ -8,23 +8,13 @@ import { freePorts } from '../src/free-ports.ts'
 import { hostedClientCount, installZmqHost } from '../src/zmq/host.ts'
 import { zmqSocketCount } from '../src/zmq/library.ts'
 import { zmqMessages } from '../src/zmq/messages.ts'
-import { bounded, Inbox } from './inbox.ts'
+import { bounded, Inbox, until } from './inbox.ts'
 
 const KILLS = 20
 const FIXTURE = new URL('./event-thread.ts', import.meta.url)
 const environment = { clock: systemClock, log: { warn() {} } }
 
 installZmqHost()
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  let isGivenUp = false
-  const loop = async () => {
-    while (!condition() && !isGivenUp) await setImmediate()
-  }
-  await bounded(loop(), what).finally(() => {
-    isGivenUp = true
-  })
-}
 
 t.test(`a thread that is killed ${KILLS} times under load takes its sockets along, and no more`, async t => {
   const messages = zmqMessages(environment)
