@@ -2,8 +2,8 @@
  * Random histories of one engine, its events, its router, and sometimes a sidecar: loss, repetition and delay
  * as ZeroMQ and publishers cause them, restarts of either side, late joins. At every moment `exact` holds:
  * the engine holds every credited block, except changes without a sign yet. And once faults stop, every
- * source is again as good as its engine allows, within REST_MS_MAX. Of engines with pooled memory, no block is
- * credited then that is not in the pool.
+ * source is again as good as its engine allows, within REST_MS_MAX. Of engines with pooled memory, no block
+ * is credited then that is not in the pool.
  *
  * `HOMING_FAULTS_RUNS` sets the number of histories; one that fails prints its seed and its shortest script.
  */

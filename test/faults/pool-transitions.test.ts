@@ -1,7 +1,7 @@
 /**
- * Transitions that are lost on the way: of blocks that an engine moves to pooled memory, as of all events, a
- * missing one is a gap. Once that is closed, the router credits no block as reachable that is not in the pool.
- * HOMING_FAULTS_SEED sets the seed.
+ * Transitions that are lost on the way: of blocks that an engine moves to pooled memory, as of all events,
+ * a missing one is a gap. Once that is closed, the router credits no block as reachable that is not in the
+ * pool. HOMING_FAULTS_SEED sets the seed.
  */
 
 import process from 'node:process'
@@ -15,7 +15,7 @@ const SEED = Number(process.env['HOMING_FAULTS_SEED'] ?? 1)
 const WARM_MS = 3000
 const HEAL_MS = 6500
 const LOST = 3
-/** Smaller than the cache: blocks are evicted from the pool that the device still holds, and the other way. */
+/** Smaller than the cache: blocks leave the pool that the device still holds, and the other way round. */
 const ENGINE = { blocks: 40, poolId: 7, poolWorkers: ['9'], poolBlocks: 24 }
 
 const KINDS: readonly {

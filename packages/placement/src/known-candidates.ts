@@ -54,8 +54,8 @@ function kept(figures: Int32Array | Float64Array, isKept: readonly boolean[]): I
 }
 
 /**
- * What reaching all of the prompt in pooled memory takes off the cost of a decode worker. Its blocks are handed
- * over whichever worker it is, and a read takes about as long: enough to break ties, and no more.
+ * What reaching all of the prompt in pooled memory takes off the cost of a decode worker. The blocks are
+ * handed over whichever worker it is, and a read takes about as long: enough to break ties, and no more.
  */
 const POOLED_DECODE_SHARE = 0.1
 

@@ -335,7 +335,7 @@ export class LabelTable {
     const hasPool = place.poolId !== undefined
     const evicted = place.state === POOL_STATE.evicted ? this.#evictOrphans(low, high, place.poolId) : 0
     let record = this.#find(workerSlot, low, high)
-    // What is neither held nor in a pool cannot go anywhere: a snapshot of the worker does not have it, either.
+    // What is neither held nor in a pool cannot go anywhere: a snapshot of the worker has no such block.
     if (record !== 0 && this.#isGone(record)) return evicted > 0 ? 'changed' : 'unknown'
     const from = record === 0 ? POOL_STATE.untold : (this.#record(record, R_STATE) as PoolStateCode)
     if (!this.#isLegal(from, place.state, hasPool)) {
