@@ -472,12 +472,13 @@ export class EventApplier {
   #remove(workerSlot: number, slot: Slot, event: KvRemoved): 'applied' | SkipReason {
     this.#removable.workerSlot = workerSlot
     this.#removable.fromDevice = 0
-    this.labels.leaving(workerSlot, event.hashes)
+    const isLabelled = this.labels.has(workerSlot)
+    if (isLabelled) this.labels.leaving(workerSlot, event.hashes)
     const fault = slot.reading.remove(event, this.#removable)
     slot.removedBlocks += this.#removable.fromDevice
     if (fault !== undefined) return fault
     this.#applied.removed++
-    this.labels.removed(workerSlot, event.hashes)
+    if (isLabelled) this.labels.removed(workerSlot, event.hashes)
     slot.salts.removed(event.hashes, hash =>
       HELD_TIERS.some(tier => this.#index.has(this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]), hash)),
     )

@@ -235,7 +235,7 @@ export class EventLabels implements DumpedLabels {
   /** These blocks are about to be removed: what it alone says of experts passes to others that hold them. */
   leaving(workerSlot: number, hashes: Int32Array): void {
     const table = this.#table
-    if (table?.has(workerSlot) !== true) return
+    if (table === undefined) return
     for (let i = 0; i < hashes.length; i += 2) {
       const label = table.lastLabelOf(workerSlot, hashes[i]!, hashes[i + 1]!)
       if (label !== undefined) this.#passOn(workerSlot, label)

@@ -2,7 +2,7 @@
  * Random histories of workers that share pools of memory: whatever happened, no block counts as reachable
  * that is not. The truth is kept apart from events: what is in each pool, and for whom.
  *
- *   four workers on two shards: stores, removals, transitions, clears; one that cannot be heard, is heard
+ *   six workers on two shards: stores, removals, transitions, clears; one that cannot be heard, is heard
  *   again, alive or in a new life, leaves, comes back; its events again from a snapshot; a router that starts
  *   again, with checkpoints or snapshots; evictions are told across shards, as the listener does
  *
@@ -35,10 +35,10 @@ import {
 const HISTORIES = Number(process.env['HOMING_LABEL_HISTORIES'] ?? 2000)
 const SEED = Number(process.env['HOMING_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 const SHARDS = 2
-const WORKERS = 4
+const WORKERS = 6
 const BLOCKS_MAX = 2
 const CHAINS = chainsOf(BLOCKS_MAX)
-const SLOTS = 4
+const SLOTS = 8
 const LABEL_BYTES = 1 << 16
 
 type Step =
@@ -130,6 +130,8 @@ class Fleet {
   readonly #labels = new BlockLabels()
   /** All that was ever said of a block. */
   readonly #said = new Map<string, KvExpert[]>()
+  /** By shard and block: an expert was said, and some worker that is heard there has held the block since. */
+  #kept = new Set<string>()
 
   constructor() {
     this.#start()
@@ -138,9 +140,30 @@ class Fleet {
   take(step: Step): void {
     if (step.kind === 'restart') {
       this.#restart(step.hasCheckpoints)
+      // The snapshot of a worker has what that one said alone.
+      if (!step.hasCheckpoints) this.#kept.clear()
       return
     }
     const one = this.#workers[step.worker]!
+    // A history that begins anew, a block that goes and comes back: meanwhile others must hold it.
+    if (step.kind === 'heard' || (step.kind === 'act' && step.step.kind === 'again'))
+      this.#forget(other => other !== one)
+    this.#takeOf(one, step)
+    this.#forget(() => true)
+  }
+
+  /** What none of these workers holds is not kept. */
+  #forget(holds: (worker: LabelledWorker) => boolean): void {
+    for (const key of this.#kept) {
+      const [shard, name] = key.split('/') as [string, string]
+      const isHeld = this.#workers.some(
+        one => one.shard === Number(shard) && one.state === 'heard' && holds(one) && one.cache.held.has(name),
+      )
+      if (!isHeld) this.#kept.delete(key)
+    }
+  }
+
+  #takeOf(one: LabelledWorker, step: Exclude<Step, { readonly kind: 'restart' }>): void {
     const applier = this.#applierOf(one)
     switch (step.kind) {
       case 'act':
@@ -209,7 +232,8 @@ class Fleet {
     const isKnown = this.#workers.some(
       one => one.state === 'heard' && !one.untold.has(name) && one.cache.experts.has(name),
     )
-    if (isKnown) assert.ok(labels.moe !== undefined, `${name}: its expert`)
+    const isKept = Array.from({ length: SHARDS }, (_, shard) => this.#kept.has(`${shard}/${name}`))
+    if (isKnown || isKept.includes(true)) assert.ok(labels.moe !== undefined, `${name}: its expert`)
   }
 
   /** The events of a worker, or its snapshot, have said just what is true. */
@@ -236,6 +260,8 @@ class Fleet {
       }
     }
     const events = one.take(step)
+    if (step.kind === 'store' && step.expert !== undefined)
+      this.#kept.add(`${one.shard}/${nameOf(step.chain)}`)
     if (step.kind === 'move' && step.place.state === 'evicted') this.#evict(one, step)
     for (const event of events) {
       if (event.kind !== 'transition' || event.state !== 'evicted') continue

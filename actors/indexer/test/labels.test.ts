@@ -99,6 +99,20 @@ t.test('an expert stays as long as a worker of the shard holds the block', async
   }
 })
 
+t.test('an expert passes to a worker that holds the block, also where a pool has it, too', async t => {
+  const f = fixture()
+  for (const slot of [0, 2]) f.applier.open(slot)
+  const [pooling, holding] = [0, 2]
+  f.applier.apply(pooling, BLOCK_TOKENS, [stored([1], 0, { place: place('cxl_pooled', 4, 8) }), removed([1])])
+  f.apply(stored([1], 0, { expert: EXPERT }))
+  f.applier.apply(holding, BLOCK_TOKENS, [stored([1], 0)])
+  f.apply(removed([1]))
+  f.applier.apply(pooling, BLOCK_TOKENS, [KV_CLEARED])
+  t.strictSame(f.read([1]).expert, EXPERT)
+  f.applier.apply(holding, BLOCK_TOKENS, [removed([1])])
+  t.strictSame(f.read([1]), NOWHERE)
+})
+
 t.test('a block below the device, or guessed, keeps no expert of another worker', async t => {
   const f = fixture()
   f.apply(stored([1], 0, { expert: EXPERT }))

@@ -22,7 +22,7 @@ export interface LabelRecord {
   readonly isHeld: boolean
 }
 
-/** The expert of a block of which only one worker slot has a record. */
+/** The expert of a block of which only one worker slot that holds it has a record. */
 export interface LastLabel extends Pick<LabelRecord, 'engineHash' | 'sequenceHash'> {
   readonly moe: MoeLabel
 }

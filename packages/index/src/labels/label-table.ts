@@ -158,8 +158,8 @@ export class LabelTable {
   }
 
   /**
-   * The expert of a block that would go with this record, since no other worker slot has one of the block.
-   * Undefined: none would.
+   * The expert of a block of which no other worker slot that holds it has a record. Undefined: there is no such
+   * block, or it has none.
    */
   lastLabelOf(workerSlot: number, low: number, high: number): LastLabel | undefined {
     const record = this.#find(workerSlot, low, high)
@@ -379,11 +379,13 @@ export class LabelTable {
     if (this.#isGone(record) && this.#record(record, R_STATE) !== POOL_STATE.evicted) this.#drop(record)
   }
 
-  /** Whether it alone keeps the expert of its block. */
+  /** Whether its block has an expert, and no other record is of a worker slot that holds the block. */
   #isLastLabel(record: number): boolean {
     const block = this.#record(record, R_BLOCK)
     if ((this.#block(block, B_FLAGS) & IS_LABELLED) === 0) return false
-    return this.#block(block, B_RECORD) === record && this.#record(record, R_NEXT) === 0
+    for (let at = this.#block(block, B_RECORD); at !== 0; at = this.#record(at, R_NEXT))
+      if (at !== record && (this.#record(at, R_FLAGS) & IS_HELD) !== 0) return false
+    return true
   }
 
   #lastLabel(record: number): LastLabel {
