@@ -158,8 +158,8 @@ export class LabelTable {
   }
 
   /**
-   * The expert of a block of which no other worker slot that holds it has a record. Undefined: there is no such
-   * block, or it has none.
+   * The expert of a block of which no other worker slot that holds it has a record. Undefined: the block has
+   * no expert, or another such record.
    */
   lastLabelOf(workerSlot: number, low: number, high: number): LastLabel | undefined {
     const record = this.#find(workerSlot, low, high)
