@@ -25,13 +25,13 @@ const BALLAST_SLOT = 1
 const KEYS = 2
 
 /** Microseconds of an event, by what was done and the size of the index. */
-export function costOfEvents(membershipsMax: number): Measures {
+export function costOfEvents(membershipsMax: number, labelBytes: number): Measures {
   const measures: Record<string, Measures[string]> = {}
   for (const size of SIZES) {
     if (size > membershipsMax) break
     const name = size < 1e6 ? `${size / 1e3}k` : `${size / 1e6}M`
     const index = ballasted(size)
-    const applier = new EventApplier(index, new LayerSlots(KEYS))
+    const applier = new EventApplier(index, new LayerSlots(KEYS), labelBytes)
     applier.open(ENGINE_SLOT)
     for (const run of RUNS) {
       for (const [what, us] of Object.entries(measure(applier, run))) {

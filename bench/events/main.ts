@@ -16,6 +16,7 @@
  *                   the stream; local: from the local indexers of its publishers.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k,
  *                   1 M and 10 M memberships.
+ *            labelBytes: the table for labels of blocks in path and cost; no event has any.
  *            hop    a frame from main to an event thread: in batches over a port, and as a tell.
  * Checked    every batch is seen by a lookup; no gap, no malformed frame; what each engine holds at the end.
  * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index.
@@ -40,6 +41,7 @@ const options = {
   batchRuns: parameter('batchRuns', { smoke: 1, full: 1 }),
   batches: parameter('batches', { smoke: 400, full: 4000 }),
   pacedBatches: parameter('pacedBatches', { smoke: 100, full: 2000 }),
+  labelBytes: parameter('labelBytes', { smoke: 1 << 20, full: 0 }),
 }
 const ALL = 'path,nats,zmq2,nats2,stream,stream2,restart,local,cost,hop'
 const parts = parameter('parts', { smoke: ALL, full: ALL }).split(',')
@@ -61,7 +63,7 @@ const membershipsMax = parameter('memberships', { smoke: 10_000, full: 10_000_00
 async function runPart(part: string): Promise<Measures | Skip> {
   const cores = await effectiveCores()
   say(`  ${part}: two busy threads get ${cores.toFixed(2)} cores; load average ${loadavg()[0]!.toFixed(2)}`)
-  if (part === 'cost') return costOfEvents(membershipsMax)
+  if (part === 'cost') return costOfEvents(membershipsMax, options.labelBytes)
   if (part === 'hop') return hopOfFrames(hop)
   if (/^(nats|stream|restart|local)/.test(part) && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
   if (part === 'restart') return restartFromStream(restart)

@@ -37,6 +37,8 @@ export interface PathOptions {
   readonly batches: number
   /** Of each engine, at half of that speed. */
   readonly pacedBatches: number
+  /** Of the table for labels; 0: there is none. */
+  readonly labelBytes: number
   /** Indexes that hear all of it, on a thread each; default 1. */
   readonly replicas?: number
   /** Through this broker; undefined: over ZeroMQ. */
@@ -56,7 +58,7 @@ function openReplica(
   system: ActorSystem,
   publishers: readonly Publisher[],
   number: number,
-  stream: StreamOptions | undefined,
+  { stream, labelBytes }: Pick<PathOptions, 'stream' | 'labelBytes'>,
 ): Replica {
   const engines = publishers.length
   const thread = `events-${number}`
@@ -64,7 +66,7 @@ function openReplica(
   const index = system.spawn(indexer, {
     name: `indexer ${number}`,
     thread,
-    args: { shard: 0, memory, capacityBytes: CAPACITY_BYTES, workerSlotsMax: engines },
+    args: { shard: 0, memory, capacityBytes: CAPACITY_BYTES, workerSlotsMax: engines, labelBytes },
     mailbox: { capacity: MAILBOX },
   })
   const directory = system.spawn(trustSink, { name: `trust ${number}`, args: undefined })
@@ -135,7 +137,7 @@ class Path {
       ),
     )
     const replicas = Array.from({ length: options.replicas ?? 1 }, (_, i) =>
-      openReplica(system, publishers, i, stream),
+      openReplica(system, publishers, i, options),
     )
     const path = new Path(options, publishers, replicas)
     await path.#join()

@@ -2,7 +2,8 @@
  * Random histories of one engine, its events, its router, and sometimes a sidecar: loss, repetition and delay
  * as ZeroMQ and publishers cause them, restarts of either side, late joins. At every moment `exact` holds:
  * the engine holds every credited block, except changes without a sign yet. And once faults stop, every
- * source is again as good as its engine allows, within REST_MS_MAX.
+ * source is again as good as its engine allows, within REST_MS_MAX. Of engines with pooled memory, no block
+ * is credited then that is not in the pool.
  *
  * `HOMING_FAULTS_RUNS` sets the number of histories; one that fails prints its seed and its shortest script.
  */
@@ -13,6 +14,7 @@ import type { EngineSettings } from '@homing/engine'
 import fc from 'fast-check'
 import t from 'tap'
 import { ObservedFleet } from './observed-fleet.ts'
+import { poolsOf } from './pools.ts'
 
 const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 15)
 /** A replay socket that was silent is asked again after 60 s. */
@@ -55,6 +57,9 @@ const kind: fc.Arbitrary<Partial<EngineSettings>> = fc.record({
   replayBatchesMax: fc.constantFrom(10_000, 10_000, 6),
   eventForm: fc.constantFrom('vllm-map' as const, 'vllm-array' as const, 'sglang-map' as const),
   isClearLate: fc.boolean(),
+  poolId: fc.constantFrom(-1, 7),
+  poolWorkers: fc.constant(['9']),
+  poolBlocks: fc.integer({ min: 8, max: 60 }),
 })
 
 class History {
@@ -157,6 +162,10 @@ class History {
     assert.equal(seen.surplus, 0, `held that is not there at rest; ${said}`)
     if (reachesBack) assert.equal(seen.missing, 0, `missing at rest; ${said}`)
     assert.equal(seen.staleExact, 0, `stale under exact; ${said}`)
+    const { credited, there } = await poolsOf(observed.fleet)
+    for (const hash of credited)
+      assert.ok(there.has(hash), `${hash} is credited, and not in the pool; ${said}`)
+    if (reachesBack) assert.equal(credited.size, there.size, `missing of the pool at rest; ${said}`)
   }
 
   #calm(): void {

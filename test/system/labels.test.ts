@@ -13,6 +13,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { createPublisher, type KvPublisher, type StoredBlock } from '@homing/publisher'
+import { KvRouter, type MoeQueryOptions } from 'homing'
 import t, { type Test } from 'tap'
 import { RouterClient, send, startEngines, startProcess, startTestRouter, until } from './fleet.ts'
 
@@ -59,7 +60,7 @@ async function setUp(t: Test, count: number, options: readonly string[] = [], sn
     t.teardown(() => running.stop(0))
     return { running, client: new RouterClient(running.url) }
   }
-  return { publishers, names: engines.map(({ url }) => `${new URL(url).host}/0`), start }
+  return { publishers, urls, names: engines.map(({ url }) => `${new URL(url).host}/0`), start }
 }
 
 const portOf = (endpoint: string | undefined) => endpoint?.split(':').at(-1)
@@ -138,6 +139,54 @@ t.test('S21: experts are asked for by layer, id and group, with and without fall
       t.match(json.error.message, `cannot use nvext.${holder}.moe_query "nonsense": use an object`)
     }
   }
+})
+
+t.test('S21, S22 in a program: KvRouter takes experts, and says what matches and is reached', async t => {
+  const { publishers, urls } = await setUp(t, 2)
+  const [first] = publishers as [KvPublisher]
+  first.stored(
+    undefined,
+    blocks(4, i => ({ moeMetadata: { layerId: 3, expertId: i } })),
+  )
+  const moved = HASHES.slice(0, 2)
+  first.publishCxlStateTransition(moved, 'in_transit', { poolId: 7, accessibleWorkers: [2] })
+  first.publishCxlStateTransition(moved, 'cxl_pooled')
+  const router = await KvRouter.start({
+    workers: urls,
+    model: 'homing-sim',
+    logLevel: 'error',
+    eventThreads: 1,
+    routerPolicy: 'linear',
+  })
+  t.teardown(() => router.close(0))
+  const asking = (moeQuery: MoeQueryOptions) => ({ override: { moeQuery } })
+  const rows = (moeScore: number) => [
+    { workerId: 1, dpRank: 0, overlapBlocks: 4, moeScore, cxlAccessibleScore: 0 },
+    { workerId: 2, dpRank: 0, overlapBlocks: 2, moeScore: 0, cxlAccessibleScore: 2 },
+  ]
+  let seen: unknown
+  await until(
+    'the labels have come',
+    async () => {
+      seen = await router.findMatchesForRequest(PROMPT)
+      return JSON.stringify(seen) === JSON.stringify(rows(0)) ? true : undefined
+    },
+    { seen: () => seen },
+  )
+  for (const [query, matching] of [
+    [{ layerId: 3 }, 4],
+    [{ layerId: 3, expertIds: [1, 3] }, 2],
+    [{ layerId: 4 }, 0],
+  ] as const)
+    t.strictSame(await router.findMatchesForRequest(PROMPT, asking(query)), rows(matching))
+  const strict = asking({ layerId: 3, expertIds: [3], fallbackToUnlabeled: false })
+  t.strictSame(await router.bestWorker(PROMPT, strict), [1, 0, 4])
+  await t.rejects(router.bestWorker(PROMPT, asking({ layerId: -1 })), {
+    code: 'HOMING_OPENAI_INVALID_REQUEST',
+  })
+  await t.rejects(router.bestWorker(PROMPT, asking({ layer: 3 } as never)), {
+    code: 'HOMING_LIBRARY_BAD_OPTION',
+  })
 })
 
 t.test(

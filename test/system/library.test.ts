@@ -344,7 +344,13 @@ t.test('one router', async t => {
     new IndexReader([index.memory]).overlap(local, 6, counts)
     t.strictSame(
       await router.findMatchesForRequest(prompt),
-      [...counts.toMap()].map(([workerId, overlapBlocks]) => ({ workerId, dpRank: 0, overlapBlocks })),
+      [...counts.toMap()].map(([workerId, overlapBlocks]) => ({
+        workerId,
+        dpRank: 0,
+        overlapBlocks,
+        moeScore: 0,
+        cxlAccessibleScore: 0,
+      })),
     )
     t.equal(counts.blocksOf(0), 6)
   })

@@ -73,7 +73,11 @@ export async function findMatches(request: OperatorRequest, parts: ProgramParts)
     rows
       .filter(({ overlapBlocks }) => overlapBlocks > 0)
       .sort((a, b) => b.overlapBlocks - a.overlapBlocks)
-      .map(rankView),
+      .map(row => ({
+        ...rankView(row),
+        moe_score: row.moeScore,
+        cxl_accessible_score: row.cxlAccessibleScore,
+      })),
   )
 }
 

@@ -187,6 +187,7 @@ export class EventApplier {
    * cannot be heard, and what it has pooled for others stays.
    */
   open(workerSlot: number, isParted = false): void {
+    this.labels.leavingAll(workerSlot)
     this.#clearTiers(workerSlot)
     if (isParted) this.labels.part(workerSlot)
     else this.labels.clear(workerSlot)
@@ -233,6 +234,7 @@ export class EventApplier {
    * is opened again.
    */
   release(workerSlot: number): void {
+    this.labels.leavingAll(workerSlot)
     this.#clearTiers(workerSlot)
     this.labels.release(workerSlot)
     this.#slots.delete(workerSlot)
@@ -470,11 +472,13 @@ export class EventApplier {
   #remove(workerSlot: number, slot: Slot, event: KvRemoved): 'applied' | SkipReason {
     this.#removable.workerSlot = workerSlot
     this.#removable.fromDevice = 0
+    const isLabelled = this.labels.has(workerSlot)
+    if (isLabelled) this.labels.leaving(workerSlot, event.hashes)
     const fault = slot.reading.remove(event, this.#removable)
     slot.removedBlocks += this.#removable.fromDevice
     if (fault !== undefined) return fault
     this.#applied.removed++
-    this.labels.removed(workerSlot, event.hashes)
+    if (isLabelled) this.labels.removed(workerSlot, event.hashes)
     slot.salts.removed(event.hashes, hash =>
       HELD_TIERS.some(tier => this.#index.has(this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]), hash)),
     )
@@ -490,6 +494,7 @@ export class EventApplier {
   #clear(workerSlot: number, slot: Slot, event: KvCleared): void {
     this.#applied.cleared++
     slot.removedBlocks += this.#index.blocksHeld(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
+    this.labels.leavingAll(workerSlot)
     this.#clearTiers(workerSlot)
     this.labels.clear(workerSlot)
     slot.salts.clear()

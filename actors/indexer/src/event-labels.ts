@@ -4,7 +4,8 @@
  *   store          its labels; without any, only that the block is held (again)
  *   transition     the new state, if it may follow the present one (packages/protocol)
  *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
- *                  there
+ *                  there. Its expert passes to another worker slot of the shard that holds the block, if no
+ *                  record but this one has it; likewise when all blocks of a worker slot go
  *   clear          takes all records of the worker slot. A release leaves what is pooled, as orphans, and so
  *                  does a clear because the worker cannot be heard; only where this shard hears of every
  *                  eviction, whichever shard it is told to
@@ -14,7 +15,8 @@
  * get no label, and are counted.
  *
  * Cost     nothing for worker slots without labels. With them a hash and two searches per block; a search for
- *          each block of a store without labels.
+ *          each block of a store without labels; a look at the holders of a block that alone goes with its
+ *          expert.
  */
 
 import { chainSequence } from '@homing/blocks'
@@ -28,6 +30,7 @@ import {
   type LabelSampleOptions,
   type LabelStats,
   LabelTable,
+  type LastLabel,
   labelImageOf,
   loadLabels,
   POOL_STATE,
@@ -149,7 +152,7 @@ export class EventLabels implements DumpedLabels {
         sequenceHash: [sequence[2 * i]!, sequence[2 * i + 1]!],
         moe: labels?.experts[i],
         place: place && placeOf(place),
-        isHeld,
+        isHeld: isHeld || this.#isHeld(workerSlot, hashes.subarray(2 * i, 2 * i + 2)),
       })
     }
   }
@@ -229,14 +232,29 @@ export class EventLabels implements DumpedLabels {
     }
   }
 
+  /** These blocks are about to be removed: what it alone says of experts passes to others that hold them. */
+  leaving(workerSlot: number, hashes: Int32Array): void {
+    const table = this.#table
+    if (table === undefined) return
+    for (let i = 0; i < hashes.length; i += 2) {
+      const label = table.lastLabelOf(workerSlot, hashes[i]!, hashes[i + 1]!)
+      if (label !== undefined) this.#passOn(workerSlot, label)
+    }
+  }
+
+  /** All blocks of a worker slot are about to go. */
+  leavingAll(workerSlot: number): void {
+    if (this.#table?.has(workerSlot) !== true) return
+    for (const label of this.#table.lastLabels(workerSlot)) this.#passOn(workerSlot, label)
+  }
+
   /** A removal was applied. */
   removed(workerSlot: number, hashes: Int32Array): void {
     const table = this.#table
     if (table?.has(workerSlot) !== true) return
-    const slots = this.#slotsOf(workerSlot)
     for (let i = 0; i < hashes.length; i += 2) {
       const hash = hashes.subarray(i, i + 2)
-      if (!slots.some(slot => this.#index.has(slot, hash))) table.removed(workerSlot, hash[0]!, hash[1]!)
+      if (!this.#isHeld(workerSlot, hash)) table.removed(workerSlot, hash[0]!, hash[1]!)
     }
   }
 
@@ -272,6 +290,27 @@ export class EventLabels implements DumpedLabels {
   load(workerSlot: number, words: Int32Array): void {
     const records = readLabelImage(words)
     if (records !== undefined && this.#table !== undefined) loadLabels(this.#table, workerSlot, records)
+  }
+
+  /** To one worker slot of the shard that holds the block on its device, if there is one. */
+  #passOn(workerSlot: number, { engineHash, sequenceHash, moe }: LastLabel): void {
+    const own = this.#slotsOf(workerSlot)
+    for (const slot of own) {
+      const block = this.#index.blockOf(slot, engineHash)
+      if (block === undefined) continue
+      const other = this.#index
+        .holdersOf(block)
+        .find(holder => holder.workerSlot < this.#layers.keysMax && !own.includes(holder.workerSlot))
+      if (other === undefined) continue
+      const said = { engineHash: other.engineHash, sequenceHash, moe, place: undefined, isHeld: true }
+      this.#table!.stored({ workerSlot: other.workerSlot, ...said })
+      return
+    }
+  }
+
+  /** Whether one of its tiers has the block. */
+  #isHeld(workerSlot: number, hash: Int32Array): boolean {
+    return this.#slotsOf(workerSlot).some(slot => this.#index.has(slot, hash))
   }
 
   /** Whether one of these blocks has a record. */

@@ -96,6 +96,11 @@ export class EngineRank {
     return this.#blocks.cacheSnapshot()
   }
 
+  /** Hashes of its blocks in the pool; undefined: it has none. */
+  get pooledBlocks(): readonly string[] | undefined {
+    return this.#pool?.pooledBlocks
+  }
+
   /** What the pool has of a prompt behind what is cached here. Undefined: it has no pool to read from. */
   pooledPart(promptIds: ArrayLike<number>, namespace: CacheNamespace): PooledPart | undefined {
     if (this.#pool?.isReadable !== true) return undefined

@@ -151,6 +151,7 @@ export class EngineRanks {
       cachedBlocks: rank.cachedBlocks,
       faults: rank.publisher?.faults ?? NO_EVENT_FAULTS,
       ...(hasBlocks ? { blocks: rank.cacheSnapshot() } : {}),
+      ...(hasBlocks && rank.pooledBlocks !== undefined ? { pooledBlocks: rank.pooledBlocks } : {}),
     }))
   }
 

@@ -58,6 +58,8 @@ export interface EngineRankState extends ModelCounts {
   readonly faults: EventFaults
   /** Every cached block, when asked for. */
   readonly blocks?: readonly CachedBlock[]
+  /** Hashes of its blocks in the pool, likewise; not of a rank without one. */
+  readonly pooledBlocks?: readonly string[] | undefined
 }
 
 export interface EngineState {

@@ -75,6 +75,11 @@ export class PooledTier {
     return [...events, this.#moved(fresh.values(), 'in_transit')]
   }
 
+  /** Hashes of the blocks that are there, the oldest first. */
+  get pooledBlocks(): readonly string[] {
+    return [...this.#pooled.keys()]
+  }
+
   /** Whether it can read blocks of other engines at all. */
   get isReadable(): boolean {
     return this.#options.directory !== undefined

@@ -19,6 +19,7 @@ export {
 export type {
   BestWorkerOptions,
   GenerateRequest,
+  MoeQueryOptions,
   PromptOptions,
   RouterConfigOverride,
   SamplingOptions,

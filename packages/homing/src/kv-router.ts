@@ -74,6 +74,10 @@ export interface PrefixOverlap {
   readonly dpRank: number
   /** Leading blocks of the prompt, at least 1. */
   readonly overlapBlocks: number
+  /** Blocks that it holds with an expert of the `moeQuery`; 0 without one. */
+  readonly moeScore: number
+  /** The part of `overlapBlocks` that it reaches in pooled memory alone. */
+  readonly cxlAccessibleScore: number
 }
 
 /** One worker key of the fleet. */
@@ -242,7 +246,13 @@ export class KvRouter {
     const rows = await this.#loads('look for matches', tokens, options)
     return rows
       .filter(({ overlapBlocks }) => overlapBlocks > 0)
-      .map(({ instanceId, dpRank, overlapBlocks }) => ({ workerId: instanceId, dpRank, overlapBlocks }))
+      .map(({ instanceId, dpRank, overlapBlocks, moeScore, cxlAccessibleScore }) => ({
+        workerId: instanceId,
+        dpRank,
+        overlapBlocks,
+        moeScore,
+        cxlAccessibleScore,
+      }))
       .sort((a, b) => b.overlapBlocks - a.overlapBlocks)
   }
 

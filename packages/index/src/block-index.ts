@@ -31,6 +31,7 @@ import { createShared, defaultAccess, emptyShared, isMemory } from './shard-memo
 import { Sweep } from './sweep.ts'
 import { sampleTree, type TreeSample, type TreeSampleOptions } from './tree-sample.ts'
 import type {
+  BlockHolder,
   BlockPlace,
   Copies,
   DumpEntry,
@@ -190,6 +191,17 @@ export class BlockIndex {
     if (block === NONE || !sets.has(chunks.setOf(block), holder)) return false
     const names = this.#state.namesOf(holder, block)
     return names.some(([[low, high]]) => low !== engineHash[0] || high !== engineHash[1])
+  }
+
+  /** The worker slots that hold a block which `blockOf` named, each with an engine hash of it there. */
+  holdersOf(block: number): readonly BlockHolder[] {
+    const { sets, chunks, holders } = this.#state
+    const found: BlockHolder[] = []
+    for (const holder of sets.members(chunks.setOf(block))) {
+      const workerSlot = holders.ownerOf(holder)
+      if (workerSlot >= 0) found.push({ workerSlot, engineHash: this.#state.namesOf(holder, block)[0]![0] })
+    }
+    return found
   }
 
   /**

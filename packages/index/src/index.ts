@@ -24,6 +24,7 @@ export type {
   LabelInput,
   LabelRecord,
   LabelStats,
+  LastLabel,
   PoolPlace,
   TransitionOutcome,
 } from './labels/label-record.ts'
@@ -53,6 +54,7 @@ export { createIndexMemory } from './shard-memory.ts'
 export type { TreeSample, TreeSampleOptions, TreeSegment } from './tree-sample.ts'
 export { TRUSTS, type Trust } from './trust.ts'
 export type {
+  BlockHolder,
   BlockPlace,
   Copies,
   DumpEntry,

@@ -133,6 +133,12 @@ export interface BlockPlace {
   readonly localHash: HashPair
 }
 
+/** A worker slot that holds a block, under this engine hash and maybe others. */
+export interface BlockHolder {
+  readonly workerSlot: number
+  readonly engineHash: HashPair
+}
+
 /** A parked block. */
 export interface OrphanEntry {
   readonly engineHash: HashPair

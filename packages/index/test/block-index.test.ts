@@ -158,6 +158,43 @@ t.test(
   },
 )
 
+t.test(
+  'holders of a block are the worker slots that hold it, each with an engine hash of its own',
+  async t => {
+    const { store, remove, index } = create()
+    const holders = (slot: number, engine: bigint) =>
+      index
+        .holdersOf(index.blockOf(slot, pairs([engine]))!)
+        .map(({ workerSlot, engineHash: [low] }) => [workerSlot, low])
+        .sort(([one], [other]) => one! - other!)
+    store(0, [5n, 6n], undefined, [100n, 101n])
+    t.strictSame(holders(0, 101n), [[0, 101]])
+    store(64, [5n, 6n], undefined, [200n, 201n])
+    store(129, [5n], undefined, [300n])
+    t.strictSame(holders(0, 100n), [
+      [0, 100],
+      [64, 200],
+      [129, 300],
+    ])
+    t.strictSame(holders(64, 201n), [
+      [0, 101],
+      [64, 201],
+    ])
+    remove(0, [101n])
+    t.strictSame(holders(64, 201n), [[64, 201]])
+    index.clear(129)
+    t.strictSame(holders(0, 100n), [
+      [0, 100],
+      [64, 200],
+    ])
+    while (index.maintain());
+    t.strictSame(holders(64, 200n), [
+      [0, 100],
+      [64, 200],
+    ])
+  },
+)
+
 t.test('a block that a worker stored under two engine hashes is held until both are removed', async t => {
   const { store, remove, overlap, index } = create()
   store(0, [5n], undefined, [100n])

@@ -53,12 +53,20 @@ function kept(figures: Int32Array | Float64Array, isKept: readonly boolean[]): I
   return figures instanceof Int32Array ? figures.filter(only) : figures.filter(only)
 }
 
+/**
+ * What reaching all of the prompt in pooled memory takes off the cost of a decode worker. The blocks are
+ * handed over whichever worker it is, and a read takes about as long: enough to break ties, and no more.
+ */
+const POOLED_DECODE_SHARE = 0.1
+
 /** The input of selection: all that is known of the candidates. `heldBlocks`: see OverlapLookup. */
 export function inputOf(
-  { candidates, preferences, workerSlots, overlaps, load }: Known,
-  request: Pick<RoutingRequest, 'leg'>,
+  known: Known,
+  request: Pick<RoutingRequest, 'leg' | 'promptTokens' | 'blockSizeTokens'>,
   heldBlocks: ((candidate: Candidate) => number) | undefined,
 ): Candidates {
+  const { candidates, workerSlots, overlaps, load } = known
+  const isHandedOver = request.leg?.kind === 'decode'
   return {
     count: candidates.length,
     workerSlots,
@@ -66,15 +74,28 @@ export function inputOf(
     creditFactors: overlaps.creditFactors,
     lowerTierBlocks: overlaps.lowerTierBlocks,
     bonusBlocks: overlaps.bonusBlocks,
-    readBlocks: overlaps.readBlocks,
+    readBlocks: isHandedOver ? undefined : overlaps.readBlocks,
     heldBlocksOf: heldBlocks && (i => heldBlocks(candidates[i]!)),
-    preferences,
+    preferences: isHandedOver ? decodePreferences(known, request) : known.preferences,
     nameOf: i => nameOf(candidates[i]!),
     ...load,
     ...(load.engines === undefined
       ? {}
       : { ...limitsOf(candidates), engines: enginesFor(load.engines, request) }),
   }
+}
+
+/** Those of the request, with one for workers that reach the prompt in pooled memory. */
+function decodePreferences(
+  { candidates, preferences, overlaps: { readBlocks } }: Known,
+  { promptTokens, blockSizeTokens }: Pick<RoutingRequest, 'promptTokens' | 'blockSizeTokens'>,
+): Float64Array | undefined {
+  if (readBlocks === undefined) return preferences
+  const promptBlocks = Math.max(1, Math.floor(promptTokens / blockSizeTokens))
+  return Float64Array.from(candidates, (_, i) => {
+    const share = Math.min(1, readBlocks[i]! / promptBlocks)
+    return (preferences?.[i] ?? 1) * (1 - POOLED_DECODE_SHARE * share)
+  })
 }
 
 /** A prefill leg makes one token: how long answers are where it goes tells nothing of it. */

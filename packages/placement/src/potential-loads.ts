@@ -26,6 +26,10 @@ export interface PotentialKeyLoad {
   readonly trust: Trust
   /** Leading blocks of the prompt that it holds, in all layers. */
   readonly overlapBlocks: number
+  /** Blocks that it holds with an expert that the request asks for. */
+  readonly moeScore: number
+  /** The part of `overlapBlocks` that it reaches in pooled memory alone. */
+  readonly cxlAccessibleScore: number
   /** Tokens, with those of this prompt. */
   readonly potentialPrefillTokens: number
   /** Blocks, with those of this prompt. */
@@ -51,6 +55,8 @@ export function potentialLoads(
       origin: worker.origin,
       trust: key.trust,
       overlapBlocks,
+      moeScore: overlaps.labels?.moe[i] ?? 0,
+      cxlAccessibleScore: overlaps.labels?.pooled[i] ?? 0,
       potentialPrefillTokens: load.activePrefillTokens[i]! + newTokens,
       potentialDecodeBlocks: load.activeBlocks[i]! + load.newBlocks[i]!,
       activeRequests: load.activeRequests[i]!,

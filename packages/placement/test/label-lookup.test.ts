@@ -14,7 +14,8 @@ import {
   type MoeLabel,
   POOL_STATE,
 } from '@homing/index'
-import { Audits, Selector, selectionSettings } from '@homing/selection'
+import { type EngineFigures, type EngineProjection, FIGURE_OFFSET, FIGURES_PER_SLOT } from '@homing/load'
+import { Audits, POLICY_TERMS_MAX, Selector, selectionSettings } from '@homing/selection'
 import fc from 'fast-check'
 import t from 'tap'
 import type { Candidate } from '../src/candidate.ts'
@@ -77,6 +78,15 @@ function requestOf(tokens: readonly number[], more: Partial<RoutingRequest> = {}
 
 const tokens = (blocks: number, rest = 1) => Array.from({ length: blocks * BLOCK + rest }, (_, i) => i)
 
+interface ChooseOptions {
+  readonly policy?: 'auto' | 'linear'
+  readonly engines?: EngineProjection
+  /** By candidate; default: none. */
+  readonly activeBlocks?: readonly number[]
+  /** Of each candidate; default: none. */
+  readonly newBlocks?: number
+}
+
 function world(weights: typeof WEIGHTS | undefined = WEIGHTS, guessesPending = false) {
   const index = BlockIndex.create(layeredOptions(1 << 20, SLOTS))
   const table = new LabelTable(createLabelMemory(1 << 16), () => true)
@@ -133,6 +143,7 @@ function world(weights: typeof WEIGHTS | undefined = WEIGHTS, guessesPending = f
       request: RoutingRequest,
       candidates: readonly Candidate[],
       isChosen = false,
+      { policy, engines, activeBlocks = [], newBlocks = 0 }: ChooseOptions = {},
     ): { placed: Placed; view: Record<string, unknown> } {
       const overlaps = lookup.lookUp(request, candidates, audits)
       const zeros = () => new Float64Array(candidates.length)
@@ -144,22 +155,43 @@ function world(weights: typeof WEIGHTS | undefined = WEIGHTS, guessesPending = f
           workerSlots: Int32Array.from(candidates, ({ key }) => key.workerSlot),
           overlaps,
           load: {
-            activeBlocks: zeros(),
-            newBlocks: zeros(),
+            activeBlocks: Float64Array.from(candidates, (_, i) => activeBlocks[i] ?? 0),
+            newBlocks: zeros().fill(newBlocks),
             activePrefillTokens: zeros(),
             activeRequests: zeros(),
+            engines,
           },
           heldBlocks: undefined,
           isWaiting: false,
           isReal: true,
           isChosen,
         } as unknown as Parameters<typeof place>[0],
-        placementSettings(selectionSettings()),
+        placementSettings(selectionSettings(policy === undefined ? {} : { policy })),
         { selector: new Selector(), guard: undefined, random: seededRandom(1), turn: 0 },
       ) as Placed
       const receipt = writeReceipt(placed, 'id', 0, () => 0)
       return { placed, view: receiptView(receipt) as Record<string, unknown> }
     },
+  }
+}
+
+/** Two candidates with these figures; `first`: what is different at the first one. */
+function twoEngines(both: Partial<EngineFigures>, first: Partial<EngineFigures> = {}): EngineProjection {
+  const figures = new Float64Array(2 * FIGURES_PER_SLOT)
+  for (const [i, each] of [{ ...both, ...first }, both].entries())
+    for (const [name, value] of Object.entries(each))
+      figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET[name as keyof EngineFigures]] = value
+  return {
+    count: 2,
+    figures,
+    kneeTokens: 0,
+    busyShare: 0,
+    speedSpread: 0,
+    outputTokensExpected: 100,
+    waitingShare: 0,
+    prefillMeanMs: 0,
+    transferMs: 50,
+    transferTokenMs: 1,
   }
 }
 
@@ -282,6 +314,35 @@ t.test(
     }
   },
 )
+
+t.test('a decode leg pays for no read of pooled blocks, and prefers who reaches them', async t => {
+  const w = world()
+  for (const block of [0, 1, 2, 3]) w.label(0, block, undefined, [1])
+  const all = [candidate(1), candidate(2)]
+  const engines = twoEngines({ prefillStepMs: 10, decodeStepMs: 10 })
+  const leg = { kind: 'decode', handover: 'kv_transfer', prefillId: 'p', topology: [] } as const
+  const waitMs = ({ placed }: ReturnType<typeof w.choose>) =>
+    all.map((_, i) => placed.choice.terms.ofPolicy[i * POLICY_TERMS_MAX]!)
+  const whole = w.choose(requestOf(tokens(8)), all, false, { policy: 'auto', engines })
+  t.strictSame(waitMs(whole), [50 + 4 * BLOCK, 0], 'a whole request waits for what it reads')
+  for (const policy of ['auto', 'linear'] as const) {
+    const request = requestOf(tokens(8), { leg, override: { overlapWeight: 0 } })
+    const decode = w.choose(request, all, false, { policy, engines, newBlocks: 8 })
+    if (policy === 'auto') t.strictSame(waitMs(decode), [0, 0], 'its blocks are handed over')
+    t.match(decode.view, { worker: 'w1/0', cxl_accessible_scores: { 'w1/0': 4 } })
+    const preferences = (decode.view['candidates'] as { preference: number }[]).map(one => one.preference)
+    t.strictSame(preferences, [0.95, 1], `${policy}: half of the prompt`)
+    const busy = w.choose(request, all, false, {
+      policy,
+      engines: twoEngines({ prefillStepMs: 10, decodeStepMs: 10 }, { backlogMs: 100 }),
+      activeBlocks: [4, 0],
+      newBlocks: 8,
+    })
+    t.equal(busy.placed.winner.key.key, 'w2/0', `${policy}: load decides`)
+  }
+  const none = w.choose(requestOf(tokens(8), { leg }), [candidate(2)], false, { policy: 'auto', engines })
+  t.match(none.view['candidates'], [{ preference: 1 }])
+})
 
 t.test('only pooled blocks without a gap count; those in transit or evicted do not', async t => {
   for (const [state, expected] of [

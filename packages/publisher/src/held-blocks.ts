@@ -38,7 +38,7 @@ import {
 import { keyAt } from './engine-hash.ts'
 import { type FrozenBlocks, frozenBlocks, inOrder } from './frozen-blocks.ts'
 import { BLOCK_BYTES, bytesOf, type HeldBlock, type Traits } from './held-block.ts'
-import { HeldLabels } from './held-labels.ts'
+import { type HeldLabel, HeldLabels, isInPool } from './held-labels.ts'
 import { TokenRows } from './token-rows.ts'
 
 const NO_BLOCKS: ReadonlyMap<bigint, HeldBlock> = new Map()
@@ -211,8 +211,10 @@ export class HeldBlocks implements RemovableBlocks {
       this.#labels.removed(key)
       return
     }
-    const row = this.#rowsOf(traits.blockSizeTokens).add(tokens, 0)
     const pool = this.#tiers.get('pool') ?? new Map<bigint, HeldBlock>()
+    // A store has told of it there already.
+    if (pool.has(key)) return
+    const row = this.#rowsOf(traits.blockSizeTokens).add(tokens, 0)
     const bornAfter = this.#freezes
     pool.set(key, { ...held, traits: this.#pooledTraits(traits), row, copies: 1, bornAfter })
     this.#tiers.set('pool', pool)
@@ -256,10 +258,21 @@ export class HeldBlocks implements RemovableBlocks {
     let parent = event.parent === undefined ? undefined : keyAt(event.parent, 0)
     for (let i = 0; i < hashes.length / 2; i++) {
       const key = keyAt(hashes, i)
+      const label = { expert: event.labels?.experts[i], place: event.labels?.places[i] }
+      if (tier === 'pool' && (this.#isHeld(key) || !isInPool(label.place))) {
+        this.#labelKnown(key, label, blocks)
+        parent = key
+        continue
+      }
       const inPool = pool?.get(key)
-      if (inPool !== undefined) this.#drop(pool!, inPool)
+      if (inPool !== undefined) {
+        if (!this.#isSame(inPool, parent, tokens, i * blockSizeTokens)) this.#labels.removed(key)
+        this.#drop(pool!, inPool)
+      }
       let held = blocks.get(key)
       if (held !== undefined && !this.#isSame(held, parent, tokens, i * blockSizeTokens)) {
+        // What was said of another block under this hash is not said of this one.
+        this.#labels.removed(key)
         this.#drop(blocks, held)
         held = undefined
       }
@@ -285,13 +298,23 @@ export class HeldBlocks implements RemovableBlocks {
           this.#count(1, 1, bytes)
         }
       }
-      const label = { expert: event.labels?.experts[i], place: event.labels?.places[i] }
-      const isLabelled = label.expert !== undefined || label.place !== undefined
-      if (isLabelled && blocks.has(key)) this.#labels.stored(key, label, this.#bytesMax)
+      if (isLabelled(label) && blocks.has(key)) this.#labels.stored(key, label, this.#bytesMax)
       parent = key
     }
     if (blocks.size > 0) this.#tiers.set(tier, blocks)
+    else this.#tiers.delete(tier)
     if (pool?.size === 0) this.#tiers.delete('pool')
+  }
+
+  /** A store of another place says this of a block: that is news only if a tier holds it, or a pool. */
+  #labelKnown(key: bigint, label: HeldLabel, pool: Blocks): void {
+    const isHeld = this.#isHeld(key)
+    const inPool = pool.get(key)
+    if (!isLabelled(label) || (!isHeld && inPool === undefined)) return
+    this.#labels.stored(key, label, this.#bytesMax)
+    if (isHeld || this.#labels.isPooled(key)) return
+    this.#labels.removed(key)
+    this.#drop(pool, inPool!)
   }
 
   /** The traits of a block that is in a pool alone; blocks with the same ones share them. */
@@ -406,8 +429,12 @@ export class HeldBlocks implements RemovableBlocks {
   }
 }
 
-/** A store of blocks that only a pool has. */
+/** A store that says something of blocks in pools. */
 function isPoolStore({ labels, hashes, tokens, blockSizeTokens }: KvStored): boolean {
   if (tokens.length === 0 || tokens.length !== (hashes.length / 2) * blockSizeTokens) return false
-  return labels?.places.some(place => place !== undefined) === true
+  return labels !== undefined
+}
+
+function isLabelled({ expert, place }: HeldLabel): boolean {
+  return expert !== undefined || place !== undefined
 }

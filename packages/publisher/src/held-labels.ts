@@ -3,8 +3,9 @@
  * their stores.
  *
  * States change as the router's index has them change (POOL_TRANSITIONS of packages/protocol), so a snapshot
- * says the same as all events before it. Labels are never changed, only replaced: a copy of the map is the
- * labels of a moment.
+ * says the same as all events before it. A block that no tier holds, and that is neither in a pool nor on its
+ * way there, has none: nothing can be said of it until it is stored again. Labels are never changed, only
+ * replaced: a copy of the map is the labels of a moment.
  */
 
 import { isLegalTransition, type KvExpert, type KvLabels, type KvPoolPlace } from '@homing/protocol'
@@ -31,8 +32,7 @@ export class HeldLabels {
 
   /** Whether a block is in a pool, or on its way: its worker need not hold it itself. */
   isPooled(key: bigint): boolean {
-    const state = this.#byKey.get(key)?.place?.state
-    return state === 'in_transit' || state === 'cxl_pooled'
+    return isInPool(this.#byKey.get(key)?.place)
   }
 
   /** A store says this of a block; what it does not say stays. Nothing happens past `bytesMax`. */
@@ -87,6 +87,11 @@ export class HeldLabels {
 }
 
 const NO_LABELS: ReadonlyMap<bigint, HeldLabel> = new Map()
+
+/** Whether a block is in a pool, or on its way there. */
+export function isInPool(place: KvPoolPlace | undefined): boolean {
+  return place?.state === 'in_transit' || place?.state === 'cxl_pooled'
+}
 
 /** The labels of the blocks of a store; undefined: none has any. */
 export function labelsOf(

@@ -1,5 +1,14 @@
 import assert from 'node:assert/strict'
-import { KV_CLEARED, KV_WITHDRAWN, type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
+import {
+  KV_CLEARED,
+  KV_WITHDRAWN,
+  type KvEvent,
+  type KvLabels,
+  type KvPoolPlace,
+  type KvStored,
+  kvRemoved,
+  kvStored,
+} from '@homing/protocol'
 import fc from 'fast-check'
 import t from 'tap'
 import { wordsOf } from '../src/engine-hash.ts'
@@ -157,6 +166,75 @@ t.test('what a store says beside its tokens is told again', async t => {
   t.strictSame(dump(heldAfter([event]), 512), [event])
   const untold = kvStored({ ...event, tells: 0 })
   t.strictSame(dump(heldAfter([untold]), 512), [untold], 'what it does not say is not said in its place')
+})
+
+t.test('labels go with their block: not to another one under its hash, nor past its eviction', async t => {
+  const labels = (state: KvPoolPlace['state']): KvLabels => ({
+    experts: [{ layerId: 1, expertId: 2, expertGroup: undefined }],
+    places: [{ state, poolId: 3, accessibleWorkers: Int32Array.of(5, 0) }],
+  })
+  const hashes = wordsOf([keyOf([1])])
+  const moved = (state: KvPoolPlace['state']): KvEvent => ({
+    kind: 'transition',
+    hashes,
+    state,
+    poolId: 3,
+    accessibleWorkers: Int32Array.of(5, 0),
+  })
+  const labelled = (state: KvPoolPlace['state']): KvStored => ({
+    ...storedChain([1], 0),
+    labels: labels(state),
+  })
+  const other: KvStored = { ...storedChain([1], 0), tokens: Int32Array.of(9, 9, 9, 9) }
+  const cases: readonly (readonly [string, readonly KvEvent[], readonly (KvLabels | undefined)[]])[] = [
+    ['as it was stored', [labelled('cxl_pooled')], [labels('cxl_pooled')]],
+    ['another block under its hash', [labelled('cxl_pooled'), other], [undefined]],
+    ['another one of the pool', [labelled('cxl_pooled'), kvRemoved({ hashes }), other], [undefined]],
+    [
+      'the same one of the pool',
+      [labelled('cxl_pooled'), kvRemoved({ hashes }), storedChain([1], 0)],
+      [labels('cxl_pooled')],
+    ],
+    ['neither held nor pooled', [labelled('cxl_pooled'), kvRemoved({ hashes }), moved('evicted')], []],
+    [
+      'and so on its way to no pool',
+      [
+        labelled('cxl_pooled'),
+        kvRemoved({ hashes }),
+        moved('evicted'),
+        moved('in_transit'),
+        moved('cxl_pooled'),
+      ],
+      [],
+    ],
+    ['in a pool alone', [{ ...labelled('in_transit'), isLocal: false }], [labels('in_transit')]],
+    ['in no pool, and not held', [{ ...labelled('evicted'), isLocal: false }], []],
+    [
+      'of a pool that has evicted it',
+      [
+        { ...labelled('cxl_pooled'), isLocal: false },
+        { ...labelled('evicted'), isLocal: false },
+      ],
+      [],
+    ],
+    [
+      'held, and in a pool as well',
+      [storedChain([1], 0), { ...labelled('cxl_pooled'), isLocal: false }],
+      [labels('cxl_pooled')],
+    ],
+  ]
+  for (const [name, events, expected] of cases) {
+    const held = heldAfter(events)
+    t.strictSame(
+      dump(held, 512).map(event => event.labels),
+      expected,
+      name,
+    )
+    t.equal(held.stats.blocks, expected.length, name)
+    for (const event of dump(held, 512)) held.apply(kvRemoved({ hashes: event.hashes }))
+    held.apply(moved('evicted'))
+    t.match(held.stats, { blocks: 0, bytes: 0 }, `${name}: nothing is left`)
+  }
 })
 
 t.test('a placeholder names a known block on another tier, without its tokens', async t => {

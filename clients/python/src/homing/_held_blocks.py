@@ -82,12 +82,17 @@ class HeldBlocks:
         is_copy = labels.tier == "device" and parent is not None
         pool = self._tiers.get(POOL, {})
         for i, (key, words) in enumerate(zip(keys, tokens)):
-            if key in pool:
-                self._drop(pool, pool[key])
+            for there in (pool, blocks):
+                known = there.get(key)
+                if known is None:
+                    continue
+                is_same = known.parent == parent and known.tokens == words
+                if not is_same:
+                    # What was said of another block under this hash is not said of this one.
+                    self._labels.removed(key)
+                if there is pool or not is_same:
+                    self._drop(there, known)
             held = blocks.get(key)
-            if held is not None and (held.parent != parent or held.tokens != words):
-                self._drop(blocks, held)
-                held = None
             if held is None or is_copy:
                 size = BLOCK_BYTES + len(words)
                 if self.bytes + size > self._bytes_max:

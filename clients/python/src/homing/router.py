@@ -237,11 +237,14 @@ class KvRouter:
         model: Optional[str] = None,
     ) -> List[Dict[str, int]]:
         """Which worker keys hold a beginning of the prompt: `worker_id`, `dp_rank`, `overlap_blocks` (at
-        least 1), the longest first. Changes nothing.
+        least 1), the longest first. `moe_score` is how many blocks it holds with an expert of the `moe_query`,
+        `cxl_accessible_score` the part of `overlap_blocks` that it reaches in pooled memory alone. Changes
+        nothing.
         """
         body = await self._prompt_body("look for matches", token_ids, model, router_config_override)
         rows = await self._ask("find_matches", body, may_repeat=True)
-        return [{name: row[name] for name in ("worker_id", "dp_rank", "overlap_blocks")} for row in rows]
+        names = ("worker_id", "dp_rank", "overlap_blocks", "moe_score", "cxl_accessible_score")
+        return [{name: row[name] for name in names} for row in rows]
 
     async def mark_prefill_complete(self, request_id: str) -> None:
         """The first token of a booked request has come: its prompt is no load any more.

@@ -22,6 +22,11 @@ export interface LabelRecord {
   readonly isHeld: boolean
 }
 
+/** The expert of a block of which only one worker slot that holds it has a record. */
+export interface LastLabel extends Pick<LabelRecord, 'engineHash' | 'sequenceHash'> {
+  readonly moe: MoeLabel
+}
+
 /** A record without its hashes, and whose it is: ORPHAN_SLOT where that worker has left. */
 export interface PlacedRecord {
   readonly workerSlot: number

@@ -6,10 +6,13 @@
  *   I1  A record is reachable only while its state is pooled: `L_POOLED` counts these.
  *   I2  States change as the rule of the table allows; only a store may say any state.
  *   I3  Records of ORPHAN_SLOT are pooled, for some worker. They are of workers that have left.
+ *   I4  A record whose worker neither holds its block nor has it in a pool, or on its way there, is evicted.
+ *       It is kept for audits alone: for events the block is one of which nothing was told.
  *
  * Protocol  label-words.ts. One write section is of one block or record.
- * Full      evicted records make room, then those of workers that have left; if none is found in ROOM_STEPS
- *           steps each, the new record is refused.
+ * Full      evicted records make room, but for those that alone say the expert of a block that is held; then
+ *           those of workers that have left. If none is found in ROOM_STEPS steps each, the new record is
+ *           refused.
  * Cost      a store or transition: a search of two chains of about one entry. A clear or release: one pass
  *           over all records, only if the worker slot has any.
  */
@@ -19,6 +22,7 @@ import type {
   LabelInput,
   LabelRecord,
   LabelStats,
+  LastLabel,
   PlacedRecord,
   PoolPlace,
   TransitionOutcome,
@@ -108,7 +112,7 @@ export class LabelTable {
     const isNew = moe !== undefined || place !== undefined
     if (!isNew && !this.has(workerSlot)) return true
     let found = this.#find(workerSlot, engineHash[0], engineHash[1])
-    if (found !== 0 && !this.#places.isAt(found, sequenceHash)) {
+    if (found !== 0 && (this.#isGone(found) || !this.#places.isAt(found, sequenceHash))) {
       this.#write(() => this.#drop(found))
       found = 0
     }
@@ -123,6 +127,7 @@ export class LabelTable {
       this.#setRecord(found, R_FLAGS, record.isHeld ? flags | IS_HELD : flags & ~IS_HELD)
       if (moe !== undefined) this.#label(this.#record(found, R_BLOCK), moe)
       if (place !== undefined) hasRoom = this.#place(found, place)
+      this.#settle(found)
     })
     return hasRoom || this.#refuse()
   }
@@ -146,11 +151,30 @@ export class LabelTable {
   removed(workerSlot: number, low: number, high: number): void {
     const record = this.#find(workerSlot, low, high)
     if (record === 0) return
-    const state = this.#record(record, R_STATE)
     this.#write(() => {
-      if (state <= POOL_STATE.localGpu) this.#drop(record)
-      else this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
+      this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
+      this.#settle(record)
     })
+  }
+
+  /**
+   * The expert of a block of which no other worker slot that holds it has a record. Undefined: the block has
+   * no expert, or another such record.
+   */
+  lastLabelOf(workerSlot: number, low: number, high: number): LastLabel | undefined {
+    const record = this.#find(workerSlot, low, high)
+    return record === 0 || !this.#isLastLabel(record) ? undefined : this.#lastLabel(record)
+  }
+
+  /** The same of all records of a worker slot. */
+  lastLabels(workerSlot: number): readonly LastLabel[] {
+    const labels: LastLabel[] = []
+    if (!this.has(workerSlot) || this.#places.words[L_LABELLED] === 0) return labels
+    for (let record = 1; record <= this.#places.touchedRecords; record++) {
+      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
+      if (this.#isLastLabel(record)) labels.push(this.#lastLabel(record))
+    }
+    return labels
   }
 
   /** Forgets everything that a worker slot has said. */
@@ -168,7 +192,7 @@ export class LabelTable {
       if (!this.#isForOthers(record)) this.#drop(record)
       else this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
     })
-    if (this.has(workerSlot)) this.#parted.add(workerSlot)
+    this.#parted.add(workerSlot)
   }
 
   /**
@@ -311,6 +335,8 @@ export class LabelTable {
     const hasPool = place.poolId !== undefined
     const evicted = place.state === POOL_STATE.evicted ? this.#evictOrphans(low, high, place.poolId) : 0
     let record = this.#find(workerSlot, low, high)
+    // What is neither held nor in a pool cannot go anywhere: a snapshot of the worker has no such block.
+    if (record !== 0 && this.#isGone(record)) return evicted > 0 ? 'changed' : 'unknown'
     const from = record === 0 ? POOL_STATE.untold : (this.#record(record, R_STATE) as PoolStateCode)
     if (!this.#isLegal(from, place.state, hasPool)) {
       if (evicted > 0) return 'changed'
@@ -336,8 +362,39 @@ export class LabelTable {
           // Pool and workers are those of the way there; an eviction keeps them for audits.
           this.#setState(record, place.state)
       }
+      this.#settle(record)
     })
     return hasRoom ? 'changed' : 'full'
+  }
+
+  /** Whether its worker neither holds the block nor has it in a pool, or on its way there. */
+  #isGone(record: number): boolean {
+    if ((this.#record(record, R_FLAGS) & IS_HELD) !== 0) return false
+    const state = this.#record(record, R_STATE)
+    return state !== POOL_STATE.inTransit && state !== POOL_STATE.cxlPooled
+  }
+
+  /** Drops a record of a block that is nowhere any more, unless it was evicted: see I4. */
+  #settle(record: number): void {
+    if (this.#isGone(record) && this.#record(record, R_STATE) !== POOL_STATE.evicted) this.#drop(record)
+  }
+
+  /** Whether its block has an expert, and no other record is of a worker slot that holds the block. */
+  #isLastLabel(record: number): boolean {
+    const block = this.#record(record, R_BLOCK)
+    if ((this.#block(block, B_FLAGS) & IS_LABELLED) === 0) return false
+    for (let at = this.#block(block, B_RECORD); at !== 0; at = this.#record(at, R_NEXT))
+      if (at !== record && (this.#record(at, R_FLAGS) & IS_HELD) !== 0) return false
+    return true
+  }
+
+  #lastLabel(record: number): LastLabel {
+    const block = this.#record(record, R_BLOCK)
+    return {
+      engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
+      sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
+      moe: this.#moeOf(block)!,
+    }
   }
 
   #isForOthers(record: number): boolean {
@@ -487,17 +544,23 @@ export class LabelTable {
   /** Drops an evicted record, else one of a worker that has left. False: none was found near. */
   #makeRoom(): boolean {
     const { evicted } = POOL_STATE
-    if (this.#byState[evicted]! > 0 && this.#dropNext(R_STATE, evicted)) return true
-    return this.has(ORPHAN_SLOT) && this.#dropNext(R_SLOT, ORPHAN_SLOT)
+    if (this.#byState[evicted]! > 0 && this.#dropNext(record => this.#isSpare(record))) return true
+    return this.has(ORPHAN_SLOT) && this.#dropNext(record => this.#record(record, R_SLOT) === ORPHAN_SLOT)
   }
 
-  /** Drops the next record with this value of a word. False: none was found near. */
-  #dropNext(word: number, value: number): boolean {
+  /** Whether it is evicted, and no held block would lose its expert with it. */
+  #isSpare(record: number): boolean {
+    if (this.#record(record, R_STATE) !== POOL_STATE.evicted) return false
+    return (this.#record(record, R_FLAGS) & IS_HELD) === 0 || !this.#isLastLabel(record)
+  }
+
+  /** Drops the next record that may go. False: none was found near. */
+  #dropNext(mayGo: (record: number) => boolean): boolean {
     const steps = Math.min(ROOM_STEPS, this.#places.touchedRecords)
     for (let step = 0; step < steps; step++) {
       this.#hand = (this.#hand % this.#places.touchedRecords) + 1
       const record = this.#hand
-      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, word) !== value) continue
+      if (this.#record(record, R_BLOCK) === 0 || !mayGo(record)) continue
       this.#write(() => this.#drop(record))
       this.#dropped++
       return true

@@ -17,7 +17,7 @@ import {
   type PoolStateCode,
   readLabelImage,
 } from '../../src/index.ts'
-import { isLegal, NaiveLabels, type NaivePlace } from './naive-labels.ts'
+import { isGone, isLegal, NaiveLabels, type NaivePlace } from './naive-labels.ts'
 
 const SLOTS = 3
 const BLOCKS = 5
@@ -31,6 +31,8 @@ type Step =
       readonly block: number
       readonly expert: number | undefined
       readonly place: NaivePlace | undefined
+      /** False: it is in a pool alone. */
+      readonly isHeld: boolean
     }
   | {
       readonly type: 'move'
@@ -40,7 +42,8 @@ type Step =
       readonly place: NaivePlace
     }
   | { readonly type: 'remove'; readonly slot: number; readonly engine: number }
-  | { readonly type: 'clear' | 'release' | 'reload'; readonly slot: number }
+  | { readonly type: 'evictElsewhere'; readonly engine: number; readonly pool: number | undefined }
+  | { readonly type: 'clear' | 'release' | 'part' | 'reload'; readonly slot: number }
 
 const slot = fc.nat(SLOTS - 1)
 const engine = fc.nat(ENGINES - 1)
@@ -62,6 +65,7 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
         block,
         expert: fc.option(fc.constantFrom(0, 3, 2 ** 32 - 1), { nil: undefined }),
         place: fc.option(place, { nil: undefined }),
+        isHeld: fc.constantFrom(true, true, true, false),
       }),
     },
     {
@@ -76,8 +80,12 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
     },
     { weight: 3, arbitrary: fc.record({ type: fc.constant('remove' as const), slot, engine }) },
     {
-      weight: 1,
-      arbitrary: fc.record({ type: fc.constantFrom('clear', 'release', 'reload'), slot }),
+      weight: 2,
+      arbitrary: fc.record({ type: fc.constant('evictElsewhere' as const), engine, pool }),
+    },
+    {
+      weight: 2,
+      arbitrary: fc.record({ type: fc.constantFrom('clear', 'release', 'part', 'reload'), slot }),
     },
   ),
   { maxLength: 60, size: 'max' },
@@ -101,16 +109,16 @@ class Both {
     const { table, naive } = this
     switch (step.type) {
       case 'store': {
-        const { slot, engine, block, expert, place } = step
+        const { slot, engine, block, expert, place, isHeld } = step
         table.stored({
           workerSlot: slot,
           engineHash: pair(engine),
           sequenceHash: pair(block),
           moe: expert === undefined ? undefined : { layerId: 1, expertId: expert, expertGroup: undefined },
           place: place && placeOf(place),
-          isHeld: true,
+          isHeld,
         })
-        naive.stored(slot, engine, block, expert, place)
+        naive.stored(slot, engine, block, expert, place, isHeld)
         break
       }
       case 'move': {
@@ -126,9 +134,19 @@ class Both {
         table.removed(step.slot, ...pair(step.engine))
         naive.removed(step.slot, step.engine)
         break
+      case 'evictElsewhere': {
+        const ended = table.evictedElsewhere(pair(step.engine), step.pool)
+        const expected = naive.evictedElsewhere(step.engine, step.pool)
+        if (hasRoom) assert.equal(ended, expected)
+        break
+      }
       case 'clear':
         table.clear(step.slot)
         naive.clear(step.slot)
+        break
+      case 'part':
+        table.part(step.slot)
+        naive.part(step.slot)
         break
       case 'release':
         table.release(step.slot)
@@ -147,6 +165,7 @@ class Both {
     assert.ok(records)
     this.table.clear(slot)
     loadLabels(this.table, slot, records)
+    this.naive.parted.delete(slot)
     for (const [engine, record] of this.naive.slots.get(slot) ?? []) {
       const isTold = record.place.state !== 0 || this.naive.experts.has(record.block)
       if (!isTold) this.naive.slots.get(slot)!.delete(engine)
@@ -228,7 +247,9 @@ t.test('without room no block is credited as reachable that is not', async t => 
       if (step.type === 'reload') continue
       // A block that found no room has no record that says where it is; its events do.
       const known = step.type === 'move' ? both.naive.slots.get(step.slot)?.get(step.engine) : undefined
-      both.apply(known === undefined ? step : ({ ...step, block: known.block } as Step), false)
+      // Of one that is nowhere any more, nothing does.
+      const block = known === undefined || isGone(known) ? undefined : known.block
+      both.apply(known === undefined ? step : ({ ...step, block } as Step), false)
       for (let block = 0; block < BLOCKS; block++) {
         const { owners, ids } = both.reached(block)
         const truth = both.naive.reachable(block)
@@ -295,6 +316,70 @@ t.test(
     )
   },
 )
+
+t.test('a block that its worker does not hold goes nowhere from a pool that has evicted it', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+  const place = { state: POOL_STATE.cxlPooled, poolId: 3, workerIds: Int32Array.of(5, 0) }
+  const store = (more: object = {}) =>
+    table.stored({
+      workerSlot: 1,
+      engineHash: [0, 1],
+      sequenceHash: [0, 2],
+      moe: { layerId: 1, expertId: 2, expertGroup: undefined },
+      place,
+      isHeld: true,
+      ...more,
+    })
+  const move = (state: PoolStateCode) => table.transition(1, [0, 1], { ...place, state }, () => undefined)
+  store()
+  table.removed(1, 0, 1)
+  t.equal(move(POOL_STATE.evicted), 'changed')
+  t.equal([...table.records(1)][0]?.place.state, POOL_STATE.evicted, 'kept for audits')
+  for (const state of [POOL_STATE.inTransit, POOL_STATE.localGpu, POOL_STATE.evicted])
+    t.equal(move(state), 'unknown')
+  t.equal([...table.records(1)][0]?.place.state, POOL_STATE.evicted)
+  store({ moe: undefined, place: undefined })
+  t.strictSame([...table.records(1)], [], 'a block that comes back is a new one')
+  store()
+  table.removed(1, 0, 1)
+  t.equal(move(POOL_STATE.localGpu), 'changed')
+  t.strictSame([...table.records(1)], [], 'not held, and in no pool')
+  store({ place: undefined, isHeld: false })
+  t.strictSame([...table.records(1)], [], 'neither held nor pooled')
+})
+
+t.test('an evicted record that alone says the expert of a held block makes no room', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 13), isLegal)
+  const reader = new LabelReader()
+  reader.setShard(0, table.memory)
+  const place = { state: POOL_STATE.cxlPooled, poolId: 3, workerIds: new Int32Array(0) }
+  const moe = { layerId: 1, expertId: 2, expertGroup: undefined }
+  const store = (block: number, workerSlot = 1) =>
+    table.stored({
+      workerSlot,
+      engineHash: [block, 1],
+      sequenceHash: [block, 2],
+      moe,
+      place,
+      isHeld: true,
+    })
+  for (let block = 0; block < 3; block++) {
+    store(block)
+    table.transition(1, [block, 1], { ...place, state: POOL_STATE.evicted }, () => undefined)
+  }
+  // Block 1 has another record, and block 2 is not held any more.
+  store(1, 2)
+  table.removed(1, 2, 1)
+  let block = 3
+  while (store(block)) block++
+  t.equal(table.stats().dropped, 2)
+  const labels = new BlockLabels()
+  const experts = [0, 1, 2].map(each => {
+    reader.read(each, 2, labels)
+    return labels.moe?.expertId
+  })
+  t.strictSame(experts, [2, 2, undefined])
+})
 
 t.test('a worker that comes and leaves again and again leaves each pooled block once', async t => {
   const table = new LabelTable(createLabelMemory(1 << 16), isLegal)

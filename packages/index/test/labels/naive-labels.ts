@@ -39,42 +39,47 @@ const UNTOLD: NaivePlace = { state: 0, pool: undefined, ids: [] }
 
 export class NaiveLabels {
   readonly slots = new Map<number, Map<number, NaiveRecord>>()
+  /** Slots of workers that cannot be heard. */
+  readonly parted = new Set<number>()
   /** False: an orphan stays although another one is of the same block and pool. */
   leavesOnce = true
   orphans: { readonly engine: number; readonly record: NaiveRecord }[] = []
   readonly experts = new Map<number, number>()
 
-  stored(slot: number, engine: number, block: number, expert?: number, place?: NaivePlace): void {
+  stored(
+    slot: number,
+    engine: number,
+    block: number,
+    expert?: number,
+    place?: NaivePlace,
+    isHeld = true,
+  ): void {
     const records = this.#of(slot)
     let record = records.get(engine)
-    if (record !== undefined && record.block !== block) {
+    if (record !== undefined && (record.block !== block || isGone(record))) {
       records.delete(engine)
       record = undefined
       this.#tidy()
     }
     if (record === undefined) {
       if (expert === undefined && place === undefined) return
-      record = { block, place: UNTOLD, isHeld: true }
+      record = { block, place: UNTOLD, isHeld }
       records.set(engine, record)
     }
-    record.isHeld = true
+    record.isHeld = isHeld
     if (expert !== undefined) this.experts.set(block, expert)
     if (place !== undefined) record.place = place
+    this.#settle(slot, engine, record)
   }
 
   transition(slot: number, engine: number, to: NaivePlace, block: number | undefined): string {
+    const evicted = to.state === 4 ? this.evictedElsewhere(engine, to.pool) : 0
     const records = this.#of(slot)
-    const before = this.orphans.length
-    if (to.state === 4)
-      this.orphans = this.orphans.filter(
-        one => one.engine !== engine || !isSamePool(to.pool, one.record.place.pool),
-      )
-    const wasOrphan = this.orphans.length < before
-    this.#tidy()
     const record = records.get(engine)
+    if (record !== undefined && isGone(record)) return evicted > 0 ? 'changed' : 'unknown'
     const from = record?.place.state ?? 0
     if (!isLegal(from, to.state, to.pool !== undefined)) {
-      if (wasOrphan) return 'changed'
+      if (evicted > 0) return 'changed'
       return record === undefined && block === undefined ? 'unknown' : 'illegal'
     }
     if (record === undefined && block === undefined) return 'unknown'
@@ -83,19 +88,46 @@ export class NaiveLabels {
     if (to.state === 2) changed.place = to
     else if (to.state === 1) changed.place = { ...UNTOLD, state: 1 }
     else changed.place = { ...changed.place, state: to.state }
+    this.#settle(slot, engine, changed)
     return 'changed'
+  }
+
+  /** Another worker says that a pool has a block no more. Returns how many records that ends. */
+  evictedElsewhere(engine: number, pool: number | undefined): number {
+    const before = this.orphans.length
+    this.orphans = this.orphans.filter(
+      one => one.engine !== engine || !isSamePool(pool, one.record.place.pool),
+    )
+    let ended = before - this.orphans.length
+    for (const slot of this.parted) {
+      const record = this.#of(slot).get(engine)
+      if (record === undefined || !isSamePool(pool, record.place.pool)) continue
+      this.#of(slot).delete(engine)
+      ended++
+    }
+    this.#tidy()
+    return ended
   }
 
   removed(slot: number, engine: number): void {
     const record = this.#of(slot).get(engine)
     if (record === undefined) return
-    if (record.place.state <= 1) this.#of(slot).delete(engine)
-    else record.isHeld = false
-    this.#tidy()
+    record.isHeld = false
+    this.#settle(slot, engine, record)
   }
 
   clear(slot: number): void {
+    this.parted.delete(slot)
     this.slots.delete(slot)
+    this.#tidy()
+  }
+
+  part(slot: number): void {
+    for (const [engine, record] of this.#of(slot)) {
+      if (isForOthers(record)) record.isHeld = false
+      else this.#of(slot).delete(engine)
+    }
+    this.parted.add(slot)
     this.#tidy()
   }
 
@@ -106,8 +138,7 @@ export class NaiveLabels {
       const isKnown =
         this.leavesOnce &&
         before.some(one => one.record.block === block && one.record.place.pool === place.pool)
-      if (place.state === 3 && place.ids.length > 0 && !isKnown)
-        this.orphans.push({ engine, record: { ...record, isHeld: false } })
+      if (isForOthers(record) && !isKnown) this.orphans.push({ engine, record: { ...record, isHeld: false } })
     }
     this.clear(slot)
   }
@@ -135,12 +166,27 @@ export class NaiveLabels {
     return records
   }
 
+  /** Of a block that is nowhere any more only an evicted record stays, for audits. */
+  #settle(slot: number, engine: number, record: NaiveRecord): void {
+    if (isGone(record) && record.place.state !== 4) this.#of(slot).delete(engine)
+    this.#tidy()
+  }
+
   /** The expert of a block goes with its last record. */
   #tidy(): void {
     const blocks = new Set(this.orphans.map(({ record }) => record.block))
     for (const records of this.slots.values()) for (const { block } of records.values()) blocks.add(block)
     for (const block of this.experts.keys()) if (!blocks.has(block)) this.experts.delete(block)
   }
+}
+
+/** Neither held, nor in a pool, nor on its way there. */
+export function isGone({ isHeld, place }: NaiveRecord): boolean {
+  return !isHeld && place.state !== 2 && place.state !== 3
+}
+
+function isForOthers({ place }: NaiveRecord): boolean {
+  return place.state === 3 && place.ids.length > 0
 }
 
 /** An eviction without a pool is for all of them. */

@@ -472,8 +472,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
   }
 
   /**
-   * To the socket itself, behind what `response` has written: `response` would hold each back for the rest of the
-   * turn, in case more came, and a chunk of a stream comes alone.
+   * To the socket itself, behind what `response` has written: `response` would hold each back for the rest of
+   * the turn, in case more came, and a chunk of a stream comes alone.
    */
   #writeChunk(bytes: Uint8Array): boolean {
     const response = this.#response
