@@ -82,7 +82,10 @@ export class ContainerEngine {
       await pipeline(request, createWriteStream(archive))
       this.builds.push({ query: searchParams, archive })
       response.writeHead(200, { ...HEADERS, 'content-type': 'application/json' })
-      response.end(`${JSON.stringify({ stream: `Successfully built ${ID.slice(0, 12)}\n` })}\n`)
+      // Docker's client looks for the sentence, Podman's for the id alone.
+      for (const stream of [`Successfully built ${ID.slice(0, 12)}\n`, `${ID}\n`])
+        response.write(`${JSON.stringify({ stream })}\n`)
+      response.end()
     } else if (path === '/images/pull') say(200, { images: [ID], id: ID })
     else if (/^\/images\/.*\/json$/.test(path)) say(200, { Id: ID, RepoTags: ['homing:latest'], Config: {} })
     else if (/^\/images\/.*\/exists$/.test(path)) say(204)
@@ -92,9 +95,18 @@ export class ContainerEngine {
     } else if (/^\/containers\/[^/]+\/json$/.test(path))
       say(200, { Id: ID, State: { Status: 'exited', ExitCode: 0 }, Config: {}, HostConfig: {} })
     else if (/^\/containers\/[^/]+\/wait$/.test(path)) {
+      // Docker's client waits before it starts, Podman's afterwards, and wants the number alone.
+      if (pathname.includes('/libpod/')) {
+        response.writeHead(200, { ...HEADERS, 'content-type': 'application/json' })
+        response.end('0\n')
+        return
+      }
       response.writeHead(200, { ...HEADERS, 'content-type': 'application/json' })
       response.flushHeaders()
       this.#waiting.add(response)
+    } else if (path === '/containers/json') {
+      response.writeHead(200, { ...HEADERS, 'content-type': 'application/json' })
+      response.end('[]\n')
     } else if (/^\/containers\/[^/]+\/start$/.test(path)) {
       say(204)
       this.#ends()
