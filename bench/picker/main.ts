@@ -7,8 +7,8 @@
  *            were sent before. Then ext_proc again, with answers of `frames` frames, which is how streams
  *            come.
  * Loop       closed, `concurrency` at a time; the arms take turns in `rounds` rounds.
- * Checked    each answer is whole, and each decision names an engine; the router counts tokens itself to the end:
- *            where answers count others it stops believing its tokenizer, and asks an engine for each prompt.
+ * Checked    each answer is whole, and each decision names an engine; the router counts tokens itself to the
+ *            end: where answers count others it stops believing its tokenizer, and asks an engine for each.
  * Read it    cpu is that of the router's process, all its threads, a request. ratio is picker to router
  *            within a run: the target is 1.2. added is the time from the last frame of a request until Envoy
  *            is told where it goes, one request at a time: its p99 is to be 3 ms at most on an idle machine.

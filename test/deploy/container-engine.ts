@@ -1,6 +1,7 @@
 /**
- * A container engine for the clients of Docker and Podman, as far as `build` and `run` ask one: it takes what is
- * to be built and run, keeps it, and says that it was done. What an engine would do then is in container.test.ts.
+ * A container engine for the clients of Docker and Podman, as far as `build` and `run` ask one: it takes what
+ * is to be built and run, keeps it, and says that it was done. What an engine would do then is in
+ * container.test.ts.
  */
 
 import { createWriteStream, mkdtempSync, rmSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * The lines about the container in docs/deploy.md, typed with the real clients of Podman and Docker at an engine
- * that takes everything: what they would have built and run. What the Containerfile does then is in
+ * The lines about the container in docs/deploy.md, typed with the real clients of Podman and Docker at an
+ * engine that takes everything: what they would have built and run. What the Containerfile does then is in
  * container.test.ts. A client that is not installed is skipped by name.
  */
 

@@ -1,7 +1,7 @@
 /**
- * A machine for what an operator types as root: systemd is its first process, and what lines write below /etc,
- * /opt, /var/lib, /var/log and /tmp/packs goes to a folder of the test. Its network is that of this machine.
- * machine.sh makes it of Linux namespaces, so it wants root, and is not everywhere.
+ * A machine for what an operator types as root: systemd is its first process, and what lines write below
+ * /etc, /opt, /var/lib, /var/log and /tmp/packs goes to a folder of the test. Its network is that of this
+ * machine. machine.sh makes it of Linux namespaces, so it wants root, and is not everywhere.
  */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'

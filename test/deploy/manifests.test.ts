@@ -344,7 +344,7 @@ async function helmInstall(
   return { taken: cluster.taken, stdout, stderr }
 }
 
-/** Of `--set NAME=VALUE`, as far as docs/kubernetes.md uses it: names with dots, texts and lists in braces. */
+/** Of `--set NAME=VALUE`, as docs/kubernetes.md uses it: names with dots, texts, and lists in braces. */
 function valuesOf(words: readonly string[]): Record<string, Record<string, unknown>> {
   const values: Record<string, Record<string, unknown>> = {}
   for (const [at, word] of words.entries()) {

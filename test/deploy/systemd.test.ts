@@ -1,7 +1,7 @@
 /**
  * The part of docs/deploy.md about systemd, typed as it is printed, in its order, as root on a machine whose
- * first process is systemd: its users, units, journal and sandbox are real. Where there can be no such machine,
- * the tests are skipped by name.
+ * first process is systemd: its users, units, journal and sandbox are real. Where there can be no such
+ * machine, the tests are skipped by name.
  */
 
 import { spawnSync } from 'node:child_process'
