@@ -4,8 +4,7 @@
  */
 
 function lacking(owner: object, name: string, value: unknown): void {
-  if (name in owner) return
-  Object.defineProperty(owner, name, { value, writable: true, configurable: true })
+  if (!(name in owner)) Object.defineProperty(owner, name, { value, writable: true, configurable: true })
 }
 
 lacking(Promise, 'withResolvers', function withResolvers<T>(): PromiseWithResolvers<T> {
@@ -32,3 +31,28 @@ lacking(Map, 'groupBy', function groupBy<T, K>(items: Iterable<T>, keyOf: (item:
   }
   return groups
 })
+
+lacking(
+  ArrayBuffer.prototype,
+  'transfer',
+  function transfer(this: ArrayBuffer, byteCount = this.byteLength): ArrayBuffer {
+    const moved = structuredClone(this, { transfer: [this] })
+    if (byteCount === moved.byteLength) return moved
+    const other = new ArrayBuffer(byteCount)
+    new Uint8Array(other).set(new Uint8Array(moved, 0, Math.min(byteCount, moved.byteLength)))
+    return other
+  },
+)
+
+if (!('detached' in ArrayBuffer.prototype))
+  Object.defineProperty(ArrayBuffer.prototype, 'detached', {
+    configurable: true,
+    get(this: ArrayBuffer): boolean {
+      try {
+        new Uint8Array(this)
+        return false
+      } catch {
+        return true
+      }
+    },
+  })

@@ -7,6 +7,9 @@ import t from 'tap'
 
 const FILE = join(import.meta.dirname, '../src/es2024.ts')
 
+const NONE =
+  'delete Promise.withResolvers; delete Map.groupBy; delete ArrayBuffer.prototype.transfer; delete ArrayBuffer.prototype.detached'
+
 const USE = `
 const { promise, resolve, reject } = Promise.withResolvers()
 resolve(1)
@@ -15,12 +18,19 @@ const failed = Promise.withResolvers()
 failed.reject(new Error('as told'))
 const groups = Map.groupBy(new Set(['a', 'bb', 'c']).values(), (text, index) => text.length)
 const positions = Map.groupBy(['x', 'y'], (_, index) => index)
+const bytes = Uint8Array.of(1, 2, 3)
+const empty = new ArrayBuffer(0)
+const [before, { buffer }] = [empty.detached, bytes]
+const heir = buffer.transfer()
+const short = heir.transfer(2)
+const long = short.transfer(4)
 console.log(JSON.stringify([
   await promise,
   await failed.promise.catch(error => error.message),
   [...groups],
   [...positions],
-  Object.keys(Promise).length + Object.keys(Map).length,
+  [before, buffer.detached, bytes.length, heir.detached, short.detached, long.detached, [...new Uint8Array(long)]],
+  Object.keys(Promise).length + Object.keys(Map).length + Object.keys(ArrayBuffer.prototype).length,
 ]))
 `
 
@@ -40,8 +50,11 @@ t.test('it says what the language says, where the language lacks it', async t =>
     `delete Promise.withResolvers; delete Map.groupBy; await import(${JSON.stringify(FILE)})`,
   )
   t.equal(without, said(''))
-  t.match(without, '[1,"as told",[[1,["a","c"]],[2,["bb"]]],[[0,["x"]],[1,["y"]]],0]')
-  t.match(said('delete Map.groupBy; delete Promise.withResolvers'), 'TypeError')
+  t.match(
+    without,
+    '[1,"as told",[[1,["a","c"]],[2,["bb"]]],[[0,["x"]],[1,["y"]]],[false,true,0,true,true,false,[1,2,0,0]],0]',
+  )
+  t.match(said(NONE), 'TypeError')
 })
 
 t.test('what the language has is kept', async t => {
