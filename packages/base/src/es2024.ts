@@ -1,6 +1,7 @@
 /**
  * What Node 20 lacks of the language that this code is written in (ES2024), as the standard has it. The entry
- * of this package imports it first, so whatever depends on @homing/base may use it. Later Nodes keep their own.
+ * of this package imports it first, so whatever depends on @homing/base may use it. Later Nodes keep their
+ * own.
  */
 
 function lacking(owner: object, name: string, value: unknown): void {
