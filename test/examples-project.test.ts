@@ -21,7 +21,7 @@ import { dirname, join } from 'node:path'
 import process from 'node:process'
 import t, { type Test as Tap } from 'tap'
 import { exampleOutputs } from '../packages/actor/test/example-outputs.ts'
-import { oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
+import { NO_OLD_NODE, oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
 import { REGISTRY_AWAY } from './registry.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -154,7 +154,7 @@ t.test('the command of docs/actors.md runs an example where the package is insta
 const old = oldNode()
 t.test(
   'a Node that is too old says so, whatever it imports',
-  { skip: old === undefined && 'no old Node on this machine' },
+  { skip: old === undefined && NO_OLD_NODE },
   async t => {
     const folder = await project('old')
     t.equal((await installers['by hand']!(folder)).exitCode, 0)

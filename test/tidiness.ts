@@ -130,8 +130,9 @@ export const rules: readonly Rule[] = [
         .filter(file => /^(packages|actors)\/[^/]+\/src\/index\.ts$/.test(file.path))
         .filter(file => {
           const reExports = /export (type )?\{[^}]*\} from '[^']+'/g
-          // The check of the Node version comes before everything that it protects.
-          const check = /^import '\.\/values\/node-version\.ts'$/m
+          // The check of the Node version comes before everything that it protects, and what an older Node
+          // lacks before everything that uses it.
+          const check = /^import '\.\/(?:values\/node-version|es2024)\.ts'$/m
           return file.code.replace(reExports, '').replace(check, '').trim() !== ''
         })
         .map(file => `${file.path}: holds something else than export { … } from`),

@@ -7,7 +7,8 @@
  *            were sent before. Then ext_proc again, with answers of `frames` frames, which is how streams
  *            come.
  * Loop       closed, `concurrency` at a time; the arms take turns in `rounds` rounds.
- * Checked    each answer is whole, and each decision names an engine; at the end nothing is booked.
+ * Checked    each answer is whole, and each decision names an engine; the router counts tokens itself to the
+ *            end: where answers count others it stops believing its tokenizer, and asks an engine for each.
  * Read it    cpu is that of the router's process, all its threads, a request. ratio is picker to router
  *            within a run: the target is 1.2. added is the time from the last frame of a request until Envoy
  *            is told where it goes, one request at a time: its p99 is to be 3 ms at most on an idle machine.
@@ -70,23 +71,26 @@ async function run(): Promise<Measures | Skip> {
 
 async function compare(pid: number, url: string, port: number): Promise<Measures> {
   const bodies = bodiesOf()
+  const prompts = await Promise.all(bodies.map(body => promptOf(url, body)))
   const envoy = await AskingEnvoy.connect(port, true)
   try {
     // What comes first compiles, and fills caches.
     for (let pass = 0; pass < WARM_UP_PASSES; pass++) {
       await sendAll([url], bodies, concurrency)
-      await askAll(envoy, bodies, 1)
+      await askAll(envoy, prompts, 1)
     }
     const arms: Record<'router' | 'picker' | 'stream', number[]> = { router: [], picker: [], stream: [] }
     for (let round = 0; round < roundCount; round++) {
-      const some = Array.from({ length: requestCount }, (_, index) => bodies[index % bodies.length]!)
-      arms.router.push(await cpuUs(pid, () => sendAll([url], some, concurrency)))
+      const some = Array.from({ length: requestCount }, (_, index) => prompts[index % prompts.length]!)
+      const sent = some.map(({ body }) => body)
+      arms.router.push(await cpuUs(pid, () => sendAll([url], sent, concurrency)))
       arms.picker.push(await cpuUs(pid, () => askAll(envoy, some, 1)))
       arms.stream.push(await cpuUs(pid, () => askAll(envoy, some, frameCount)))
     }
     const addedMs = new Float64Array(addedCount)
     for (let index = 0; index < addedCount; index++)
-      addedMs[index] = await ask(envoy, bodies[index % bodies.length]!, 1)
+      addedMs[index] = await ask(envoy, prompts[index % prompts.length]!, 1)
+    await assertOwnTokens(url)
     const { router, picker, stream } = arms
     return {
       routerCpu: { value: median(router), unit: 'µs' },
@@ -114,25 +118,39 @@ async function cpuUs(pid: number, work: () => Promise<unknown>): Promise<number>
   return (1000 * (cpuMsOf(pid) - before)) / requestCount
 }
 
-async function askAll(envoy: AskingEnvoy, bodies: readonly string[], frames: number): Promise<void> {
+async function askAll(envoy: AskingEnvoy, prompts: readonly Prompt[], frames: number): Promise<void> {
   let next = 0
   const askOn = async (): Promise<void> => {
-    while (next < bodies.length) await ask(envoy, bodies[next++]!, frames)
+    while (next < prompts.length) await ask(envoy, prompts[next++]!, frames)
   }
   await Promise.all(Array.from({ length: concurrency }, askOn))
 }
 
-const ANSWER = JSON.stringify({
-  id: 'chatcmpl-1',
-  object: 'chat.completion',
-  model: MODEL,
-  choices: [{ index: 0, message: { role: 'assistant', content: 'a b c d' }, finish_reason: 'length' }],
-  usage: { prompt_tokens: promptTokens, completion_tokens: OUTPUT_TOKENS, total_tokens: promptTokens },
-})
+/** A prompt, and what an engine answers. */
+interface Prompt {
+  readonly body: string
+  readonly answer: string
+}
+
+/** With the tokens that an engine counts. */
+async function promptOf(url: string, body: string): Promise<Prompt> {
+  const reply = await fetch(`${url}/v1/chat/completions`, { method: 'POST', headers: HEADERS, body })
+  const { usage } = (await reply.json()) as { usage: object }
+  const message = { role: 'assistant', content: 'a b c d' }
+  const choices = [{ index: 0, message, finish_reason: 'length' }]
+  const answer = { id: 'chatcmpl-1', object: 'chat.completion', model: MODEL, choices, usage }
+  return { body, answer: JSON.stringify(answer) }
+}
+
+async function assertOwnTokens(url: string): Promise<void> {
+  const text = await (await fetch(`${url}/metrics`)).text()
+  assert.match(text, new RegExp(`^homing_tokenizer_path_state\\{model="${MODEL}",path="own"\\} 1$`, 'm'))
+}
+
 const EVENT = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: ' a' } }] })}\n\n`
 
 /** One request, as an Envoy asks and shows its answer. Answers how long the choice took, in ms. */
-async function ask(envoy: AskingEnvoy, body: string, frames: number): Promise<number> {
+async function ask(envoy: AskingEnvoy, { body, answer }: Prompt, frames: number): Promise<number> {
   const askedMs = performance.now()
   const stream = envoy.ask({ path: '/v1/chat/completions', headers: HEADERS, body })
   const chosen = destinationIn(await stream.next())
@@ -142,7 +160,7 @@ async function ask(envoy: AskingEnvoy, body: string, frames: number): Promise<nu
   stream.answerHead(200, { 'content-type': isStream ? 'text/event-stream' : 'application/json' })
   for (let frame = 0; frame < frames; frame++) {
     const isEnd = frame === frames - 1
-    stream.answerBody(isStream ? (isEnd ? 'data: [DONE]\n\n' : EVENT) : ANSWER, isEnd)
+    stream.answerBody(isStream ? (isEnd ? 'data: [DONE]\n\n' : EVENT) : answer, isEnd)
   }
   for (;;) {
     const response = await stream.next()

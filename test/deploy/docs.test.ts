@@ -1,6 +1,7 @@
 /**
  * docs/kubernetes.md, docs/deploy.md and the pages that it sends to: each line that is typed is checked as
- * far as this machine can. What systemd.test.ts and kubectl.test.ts type is not repeated here.
+ * far as this machine can. What systemd.test.ts, container-lines.test.ts and kubectl.test.ts type is not
+ * repeated here.
  */
 
 import { existsSync, readFileSync } from 'node:fs'
@@ -18,6 +19,7 @@ import { readDnsName, readWorkerNotes } from '@homing/discovery'
 import t from 'tap'
 import { parse } from 'yaml'
 import { DEPLOY, kustomized, manifestsIn } from './manifests.ts'
+import { pageOf, wordsOf } from './page-fences.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const page = (name: string): string => readFileSync(join(ROOT, 'docs', name), 'utf8')
@@ -113,12 +115,6 @@ const PAGES = [
   ...['engines.md', 'endpoint-picker.md', 'requests.md', 'reliability.md', 'first-hour.md', 'policies.md'],
 ]
 
-/** Words as a shell makes them of a line without variables; what follows ` # ` is left out. */
-function wordsOf(line: string): readonly string[] {
-  const words = line.replace(/\s+#\s.*$/, '').match(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g) ?? []
-  return words.map(word => word.replaceAll(/['"]/g, ''))
-}
-
 /** The lines of fences that name no other language than sh, those that go on joined. */
 function fenceLines(text: string): readonly string[] {
   const lines: string[] = []
@@ -189,6 +185,33 @@ t.test(
     for (const needed of ['nocreate', 'delaycompress']) t.ok(directives.includes(needed), needed)
   },
 )
+
+/** Which test types what a fence of docs/deploy.md has, or uses the file that it is. */
+const WAYS: readonly (readonly [section: string, language: string, begins: RegExp, test: string])[] = [
+  ['systemd', 'sh', /^npx /, 'systemd.test.ts types each of its lines'],
+  ['systemd', 'yaml', /^# \/etc\/homing\/router\.yaml/, 'systemd.test.ts: the service runs with it'],
+  ['systemd', '', /^# \/etc\/logrotate\.d\/homing/, 'logrotate below, systemd.test.ts'],
+  ['Container', '', /^podman /, 'container-lines.test.ts types each of its lines'],
+  ['Rollouts on Kubernetes', 'yaml', /^# Of a Deployment/, 'the Deployment above'],
+]
+/** Commands in the text: systemd.test.ts types them on its machine. */
+const INLINE = [/^ulimit -n \d+$/, /^journalctl -u homing$/, /^homing router --help$/]
+const PROGRAMS =
+  /^(?:sudo|systemctl|journalctl|systemd-\S+|useradd|install|openssl|npm|npx|pnpm|node|homing|podman|docker|kubectl|helm|curl|kill|ulimit|logrotate)\b/
+
+t.test('every command of docs/deploy.md has a test that types it', async t => {
+  const { fences, inline } = pageOf('deploy.md')
+  for (const { section, language, text } of fences) {
+    const ways = WAYS.filter(way => way[0] === section && way[1] === language && way[2].test(text))
+    t.equal(ways.length, 1, `a test types this, and is named in WAYS:\n${text}`)
+  }
+  for (const text of inline.filter(one => PROGRAMS.test(one) && one.includes(' ')))
+    t.ok(
+      INLINE.some(known => known.test(text)),
+      `a test types ${text}`,
+    )
+  t.equal(fences.length, WAYS.length)
+})
 
 t.test('the lines of docs/deploy.md about the container are about this Containerfile', async t => {
   const lines = fenceLines(page('deploy.md')).filter(line => /^(?:podman|docker) /.test(line))

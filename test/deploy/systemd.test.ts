@@ -1,135 +1,201 @@
 /**
- * The part of docs/deploy.md about systemd, typed in its order, with folders of this test in place of those
- * of the machine. Users and services are the machine's: where the page starts the service, the test runs what
- * its unit says.
+ * The part of docs/deploy.md about systemd, typed as it is printed, in its order, as root on a machine whose
+ * first process is systemd: its users, units, journal and sandbox are real. Where there can be no such
+ * machine, the tests are skipped by name.
  */
 
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
-import { existsSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import process from 'node:process'
-import { createInterface } from 'node:readline'
-import { freePorts, isInstalled } from '@homing/transport/testing'
-import t from 'tap'
+import { freePorts } from '@homing/transport/testing'
+import t, { type Test } from 'tap'
 import { parse } from 'yaml'
 import { REGISTRY_AWAY } from '../registry.ts'
-import { MAIN, send, startEngines, until } from '../system/fleet.ts'
+import { MAIN, send, startEngines, type ThreadEngine, until } from '../system/fleet.ts'
+import { Machine, noMachine, type Typed } from './machine.ts'
+import { fencesOf, pageOf } from './page-fences.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
-const PAGE = readFileSync(join(ROOT, 'docs/deploy.md'), 'utf8')
-const SECTION = PAGE.slice(PAGE.indexOf('\n## systemd\n'), PAGE.indexOf('\n## Container\n'))
+const FENCES = fencesOf('deploy.md').filter(({ section }) => section === 'systemd')
+const LINES = FENCES.filter(({ language }) => language === 'sh').flatMap(({ text }) =>
+  text.trim().split('\n'),
+)
+const ENABLE = 'systemctl enable --now homing'
 const UNIT = join(ROOT, 'deploy/systemd/homing.service')
 const WORKER = 'http://10.0.0.1:8001?events=5557&replay=6557'
 const NOT_UNDERSTOOD = 2
+const START_MS_MAX = 60_000
+/** Of systemd-analyze security: 0 is best, 10 is a service without a sandbox. */
+const EXPOSURE_MAX = 2
 
-t.setTimeout(300_000)
+t.setTimeout(600_000)
+
+const skip = noMachine()
 
 /** The value of a directive; the last one counts. */
 const directive = (unit: string, name: string): string | undefined =>
   [...unit.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].at(-1)?.[1]
 
-const noOpenssl = isInstalled('openssl') ? false : 'openssl is not installed'
+/** Writes the worker that there is, and ports that are free, where the page has users write theirs. */
+async function configure(
+  t: Test,
+  machine: Machine,
+  engine: ThreadEngine,
+): Promise<{ readonly url: string; readonly adminUrl: string; readonly keyFile: string }> {
+  const config = join(machine.folder, 'etc/homing/router.yaml')
+  const text = readFileSync(config, 'utf8')
+  const [port, adminPort] = await freePorts(2)
+  writeFileSync(
+    config,
+    text.replace('port: 8000', `port: ${port}`).replace('admin-port: 9000', `admin-port: ${adminPort}`),
+  )
+  const { 'workers-file': workers, 'admin-key-file': keyFile } = parse(text)
+  t.match(readFileSync(join(machine.folder, workers), 'utf8'), WORKER)
+  const { url, ranks } = engine.description
+  const { eventsPort, replayPort } = ranks[0]!
+  writeFileSync(join(machine.folder, workers), `${url}?events=${eventsPort}&replay=${replayPort}\n`)
+  return {
+    url: `http://127.0.0.1:${port}`,
+    adminUrl: `http://127.0.0.1:${adminPort}`,
+    keyFile: join(machine.folder, keyFile),
+  }
+}
 
-t.test('the lines of the page, in their order, make a service that answers', { skip: noOpenssl }, async t => {
-  const root = t.testdir({ etc: { systemd: { system: {} }, 'logrotate.d': {} }, var: { lib: {}, log: {} } })
-  const here = (text: string): string =>
-    text.replaceAll(/(?<![\w.])\/(etc|opt|var\/lib|var\/log|tmp\/packs)\b/g, `${root}/$1`)
-  const mine = (line: string): string =>
-    line.replace(/-o homing\b/, `-o ${process.getuid!()}`).replace(/-g homing\b/, `-g ${process.getgid!()}`)
+t.test('the lines of the page, in their order, make a service that answers', { skip }, async t => {
+  const machine = await Machine.start(t)
   const { engines, stop } = await startEngines([{}])
   t.teardown(stop)
-  const { url, model, ranks } = engines[0]!.description
-  const { eventsPort, replayPort } = ranks[0]!
-  const [port, adminPort] = await freePorts(2)
-
-  const lines = SECTION.match(/```sh\n([\s\S]*?)```/)![1]!
-    .trim()
-    .split('\n')
-  let isUp = false
-  for (const line of lines) {
-    if (/^(useradd|systemctl daemon-reload|systemd-analyze)\b/.test(line)) continue
-    if (!line.startsWith('systemctl enable --now homing')) {
-      const { status, stdout, stderr } = spawnSync('sh', ['-c', here(mine(line))], {
-        cwd: ROOT,
-        encoding: 'utf8',
-      })
-      if (status !== 0 && REGISTRY_AWAY.test(`${stdout}${stderr}`)) {
-        t.pass(line, { skip: 'the npm registry cannot be reached' })
-        return
-      }
-      t.equal(status, 0, `${line}\n${stderr}`)
-      continue
+  const engine = engines[0]!
+  const { url: engineUrl, model } = engine.description
+  const typed = new Map<string, Typed>()
+  let written: Awaited<ReturnType<typeof configure>> | undefined
+  for (const line of LINES) {
+    if (line === ENABLE) written = await configure(t, machine, engine)
+    const { status, stdout, stderr } = machine.type(line)
+    typed.set(line, { status, stdout, stderr })
+    if (REGISTRY_AWAY.test(`${stdout}${stderr}`)) {
+      t.pass(line, { skip: 'the npm registry cannot be reached' })
+      return
     }
-    // As systemd does it: the directories of the unit, then its program.
-    const unit = readFileSync(join(root, 'etc/systemd/system/homing.service'), 'utf8')
-    for (const [name, under] of [
-      ['StateDirectory', 'var/lib'],
-      ['LogsDirectory', 'var/log'],
-      ['ConfigurationDirectory', 'etc'],
-    ] as const)
-      mkdirSync(join(root, under, directive(unit, name)!), { recursive: true })
-    const config = join(root, 'etc/homing/router.yaml')
-    t.ok(existsSync(config), 'the unit names a file that a line has made')
-    const settings = here(readFileSync(config, 'utf8'))
-    writeFileSync(
-      config,
-      settings.replace('port: 8000', `port: ${port}`).replace('admin-port: 9000', `admin-port: ${adminPort}`),
-    )
-    const { 'workers-file': workersFile, 'admin-key-file': keyFile } = parse(settings)
-    const workers = readFileSync(workersFile, 'utf8')
-    t.match(workers, WORKER)
-    writeFileSync(workersFile, `${url}?events=${eventsPort}&replay=${replayPort}\n`)
-    t.equal(statSync(keyFile).mode & 0o077, 0, 'no other user reads the key')
+    if (!t.equal(status, 0, `${line}\n${stdout}${stderr}`)) return
+  }
+  t.ok(written, 'the page starts the service')
+  const { url, adminUrl, keyFile } = written!
+  const said = () => machine.type('journalctl --no-pager -n 20 -u homing').stdout
 
-    const [program, ...argv] = here(directive(unit, 'ExecStart')!).split(' ')
-    const child = spawn(program!, argv, {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      cwd: '/',
-      // The `node` that pnpm puts on the path is a shell around it, which passes no signal on.
-      env: { PATH: `${dirname(process.execPath)}:/usr/bin:/bin` },
-    })
-    t.teardown(() => child.kill('SIGKILL'))
-    let said = ''
-    child.stderr.setEncoding('utf8').on('data', text => (said += text))
-    const ended = once(child, 'exit')
-    const ready = (async () => {
-      for await (const text of createInterface({ input: child.stdout })) if (/ ready on /.test(text)) return
-      throw new Error(`it has ended: ${said}`)
-    })()
-    await ready
-    const routerUrl = `http://127.0.0.1:${port}`
-    await until('a worker is up', async () => (await send(routerUrl, '/ready')).status === 200 || undefined)
-    const body = { model, prompt: 'one two', max_tokens: 2 }
-    t.equal((await send(routerUrl, '/v1/completions', { body })).status, 200)
+  const up = async () => (await send(url, '/ready').catch(() => undefined))?.status === 200 || undefined
+  await until('a worker is up', up, { seen: said, msMax: START_MS_MAX })
+  const body = { model, prompt: 'one two', max_tokens: 2 }
+  t.equal((await send(url, '/v1/completions', { body })).status, 200)
 
-    // What logrotate finds, and the key of operators on other machines.
-    const log = join(root, 'var/log/homing/access.jsonl')
-    const rotated = join(root, 'etc/logrotate.d/homing')
-    t.match(here(readFileSync(rotated, 'utf8')), new RegExp(`^${log} \\{$`, 'm'))
+  await t.test('it runs as its own user, with its own files, in its sandbox', async t => {
+    const passwd = readFileSync(join(machine.folder, 'etc/passwd'), 'utf8')
+    const [, uid] = /^homing:x:(\d+):\d+::\/var\/lib\/homing:/m.exec(passwd) ?? []
+    t.ok(Number(uid) > 0 && Number(uid) < 1000, 'a user of the system')
+    const key = statSync(keyFile)
+    t.strictSame([key.uid, key.mode & 0o777], [Number(uid), 0o400], 'no other user reads the key')
+    const main = machine.show('homing', 'MainPID')
+    const state = machine.type(`cat /proc/${main}/status`).stdout
+    t.match(state, new RegExp(`^Uid:\\t${uid}\\t`, 'm'))
+    t.match(state, /^CapEff:\t0+$/m)
+    t.match(state, /^NoNewPrivs:\t1$/m)
+    t.match(state, /^Seccomp:\t2$/m)
+    const limits = machine.type(`cat /proc/${main}/limits`).stdout
+    const files = Math.min(Number(directive(readFileSync(UNIT, 'utf8'), 'LimitNOFILE')), filesMax(machine))
+    t.match(limits, new RegExp(`^Max open files +${files} `, 'm'))
+    t.equal(machine.show('homing', 'UnitFileState'), 'enabled')
+  })
+
+  await t.test('systemd finds no fault in the unit, and calls it well shut in', async t => {
+    const { stdout } = typed.get('systemd-analyze security homing')!
+    const [, exposure, word] = /Overall exposure level for homing\.service: ([\d.]+) (\w+)/.exec(stdout) ?? []
+    t.ok(Number(exposure) <= EXPOSURE_MAX, `${exposure} ${word}`)
+    t.equal(word, 'OK')
+    const { status, stderr } = machine.type('systemd-analyze verify --man=no homing.service')
+    t.strictSame([status, stderr], [0, ''])
+  })
+
+  await t.test('what logrotate moves away is begun anew', async t => {
+    const log = join(machine.folder, 'var/log/homing/access.jsonl')
+    const rotated = readFileSync(join(machine.folder, 'etc/logrotate.d/homing'), 'utf8')
+    t.match(rotated, /^\/var\/log\/homing\/access\.jsonl \{$/m)
     await until('the request is written', () => (existsSync(log) && statSync(log).size > 0) || undefined)
     renameSync(log, `${log}.1`)
     await until('a new file is begun', async () => {
-      await send(routerUrl, '/v1/completions', { body })
+      await send(url, '/v1/completions', { body })
       return existsSync(log) || undefined
     })
-    const adminUrl = `http://127.0.0.1:${adminPort}`
-    const path = `/workers/${new URL(url).host}/drain`
+  })
+
+  await t.test('its key lets operators in from other machines', async t => {
+    const path = `/workers/${new URL(engineUrl).host}/drain`
     const elsewhere = { 'x-forwarded-for': '10.0.0.9' }
     t.equal((await send(adminUrl, path, { method: 'POST', headers: elsewhere })).status, 403)
     const headers = { ...elsewhere, authorization: `Bearer ${readFileSync(keyFile, 'utf8').trim()}` }
     t.equal((await send(adminUrl, path, { method: 'POST', headers })).status, 202)
-    child.kill('SIGTERM')
-    t.strictSame(await ended, [0, null], said)
-    isUp = true
-  }
-  t.ok(isUp, 'the page starts the service')
+  })
+
+  await t.test(
+    'it starts again by itself when it is killed, and ends in order when it is stopped',
+    async t => {
+      t.equal(machine.type('systemctl kill --kill-whom=main --signal=KILL homing').status, 0)
+      await until('it has started again', () => machine.show('homing', 'NRestarts') === '1' || undefined)
+      await until('it takes requests again', up, { seen: said })
+      t.equal(machine.type('systemctl stop homing').status, 0)
+      const end = (property: string) => machine.show('homing', property)
+      t.strictSame([end('ActiveState'), end('Result'), end('ExecMainStatus')], ['inactive', 'success', '0'])
+    },
+  )
+
+  await t.test('settings that cannot be used end it once, and the journal names each fault', async t => {
+    writeFileSync(join(machine.folder, 'etc/homing/router.yaml'), 'prot: 1\nlog-level: loud\n')
+    machine.type('systemctl reset-failed homing; systemctl start homing')
+    await until('it has failed', () => machine.show('homing', 'ActiveState') === 'failed' || undefined)
+    t.equal(machine.show('homing', 'ExecMainStatus'), String(NOT_UNDERSTOOD))
+    t.equal(machine.show('homing', 'NRestarts'), '0')
+    const journal = inlineOf(/^journalctl /)
+    const { status, stdout } = machine.type(`${journal} --no-pager`)
+    t.equal(status, 0)
+    t.match(stdout, /prot\b/)
+    t.match(stdout, /log-level/)
+  })
+
+  await t.test('the other commands in the text of the page are some', async t => {
+    const [ulimit, , files] = inlineOf(/^ulimit -n \d+$/).split(' ') as [string, string, string]
+    t.equal(files, directive(readFileSync(UNIT, 'utf8'), 'LimitNOFILE'), 'the unit sets the same')
+    const allowed = String(Math.min(Number(files), filesMax(machine)))
+    t.equal(machine.type(`${ulimit} -n ${allowed} && ulimit -n`).stdout.trim(), allowed)
+    const help = machine.type(`PATH=/opt/node:/opt/homing/node_modules/.bin:$PATH homing router --help`)
+    t.equal(help.status, 0, help.stderr)
+    for (const name of Object.keys(parse(readFileSync(join(ROOT, 'deploy/systemd/router.yaml'), 'utf8'))))
+      t.match(help.stdout, `--${name} `)
+  })
 })
 
+/** Sandboxes may let even root have no more. */
+function filesMax(machine: Machine): number {
+  const hard = machine.type('ulimit -Hn').stdout.trim()
+  return hard === 'unlimited' ? Number.POSITIVE_INFINITY : Number(hard)
+}
+
+/** The command in the text of the page, between fences. */
+function inlineOf(pattern: RegExp): string {
+  const found = pageOf('deploy.md').inline.filter(text => pattern.test(text))
+  if (found.length !== 1) throw new Error(`docs/deploy.md has ${found.length} times ${pattern}`)
+  return found[0]!
+}
+
 t.test('what the page prints of files is what it installs', async t => {
-  for (const name of ['router.yaml', 'logrotate']) {
+  for (const [language, name] of [
+    ['yaml', 'router.yaml'],
+    ['', 'logrotate'],
+  ] as const) {
     const file = readFileSync(join(ROOT, 'deploy/systemd', name), 'utf8')
-    t.ok(SECTION.includes(`\`\`\`\n${file}\`\`\``) || SECTION.includes(`\`\`\`yaml\n${file}\`\`\``), name)
+    t.ok(
+      FENCES.some(fence => fence.language === language && fence.text === file),
+      name,
+    )
   }
 })
 

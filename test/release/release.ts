@@ -1,6 +1,6 @@
 /**
- * `pnpm release FOLDER`: everything that a release consists of, in FOLDER. With `--draft` the changelog may
- * have no heading of the version yet.
+ * `pnpm release FOLDER`: everything that a release consists of, in FOLDER. With `--draft` it is of what the
+ * changelog has below `## Unreleased`.
  *
  *   *.tgz                    the packages, as they would be published
  *   homing-VERSION.cdx.json  what an installed `homing` consists of (CycloneDX), by `npm sbom`
@@ -9,8 +9,8 @@
  *   SHA256SUMS               of all of these
  *
  * It installs the packed `homing` by npm in an empty folder, and lists what is there: not what manifests say.
- * Publishes nothing. Exit code 1: the changelog has nothing about the version, FOLDER is not empty (what lies
- * there would be summed as a part of the release), or a step failed.
+ * Publishes nothing. Exit code 1: the changelog has nothing about the version, or changes that have none yet;
+ * FOLDER is not empty (what lies there would be summed as a part of the release); or a step failed.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -19,7 +19,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
-import { changesOf } from './changes.ts'
+import { changesOf, refusalOf } from './changes.ts'
 import { noticesOf, thirdParties } from './third-party.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
@@ -38,15 +38,13 @@ function release(target: string): number {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'packages/homing/package.json'), 'utf8')) as {
     version: string
   }
-  const changes = changesOf(readFileSync(join(ROOT, 'CHANGELOG.md'), 'utf8'), version, { isDraft })
-  if (changes === undefined) {
-    console.error(
-      isDraft
-        ? `cannot draft ${version}: CHANGELOG.md has neither "## ${version}" nor "## Unreleased"`
-        : `cannot release ${version}: CHANGELOG.md has no "## ${version}": name what is unreleased after it, or try with --draft`,
-    )
+  const changelog = readFileSync(join(ROOT, 'CHANGELOG.md'), 'utf8')
+  const refusal = refusalOf(changelog, version, { isDraft })
+  if (refusal !== undefined) {
+    console.error(refusal)
     return 1
   }
+  const changes = changesOf(changelog, version, { isDraft })!
   mkdirSync(target, { recursive: true })
   const [first] = readdirSync(target)
   if (first !== undefined) {

@@ -41,7 +41,10 @@ t.test('a worker for token ids, booked until it is free', async t => {
 
   for (const path of ['find_matches', 'query'])
     t.strictSame((await post(path, asked)).json, [
-      { worker_id: best.worker_id, dp_rank: best.dp_rank, overlap_blocks: 10, worker: key },
+      {
+        ...{ worker_id: best.worker_id, dp_rank: best.dp_rank, overlap_blocks: 10, worker: key },
+        ...{ moe_score: 0, cxl_accessible_score: 0 },
+      },
     ])
   t.strictSame((await post('find_matches', { ...asked, token_ids: [9, 9, 9, 9, 9] })).json, [])
 

@@ -1,3 +1,5 @@
+import './es2024.ts'
+
 export { readBoundedFile } from './bounded-file.ts'
 export { type Clock, type Duration, durationMs, type Random, type Timer } from './clock.ts'
 export {

@@ -1,6 +1,6 @@
 /** The oldest Node that runs this. `engines` in package.json says the same, but npm only warns about it. */
 
-const NODE_MIN = [22, 19] as const
+const NODE_MIN = [20, 19] as const
 
 /**
  * Why this version of Node cannot run homing; undefined when it can. `version` as in `process.versions.node`.

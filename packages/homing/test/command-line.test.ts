@@ -348,12 +348,12 @@ t.test('a tokenizer directory that is none is refused before anything listens', 
 })
 
 t.test('an old Node is told so in one line', async t => {
-  for (const old of ['18.20.4', '20.19.0', '22.18.9', '0.12.0'])
-    t.match(faultOfNodeVersion(old), /Node 22\.19 or later/)
-  for (const good of ['22.19.0', '23.0.0', '24.12.0', '100.0.0']) t.equal(faultOfNodeVersion(good), undefined)
+  for (const old of ['18.20.4', '20.18.9', '0.12.0']) t.match(faultOfNodeVersion(old), /Node 20\.19 or later/)
+  for (const good of ['20.19.0', '22.0.0', '23.0.0', '24.12.0', '100.0.0'])
+    t.equal(faultOfNodeVersion(good), undefined)
   const pretend = 'data:text/javascript,Object.defineProperty(process.versions,"node",{value:"20.11.0"})'
   const { code, stdout, stderr } = await run(t, ['router'], { nodeArguments: ['--import', pretend, MAIN] })
   t.strictSame([code, stdout], [1, ''])
   t.match(stderr, ONE_LINE)
-  t.match(stderr, /^homing: cannot run on Node 20\.11\.0: Node 22\.19 or later is needed/)
+  t.match(stderr, /^homing: cannot run on Node 20\.11\.0: Node 20\.19 or later is needed/)
 })

@@ -13,14 +13,7 @@
  */
 
 import type { Transform } from 'node:stream'
-import {
-  constants,
-  createBrotliDecompress,
-  createGunzip,
-  createInflate,
-  createInflateRaw,
-  createZstdDecompress,
-} from 'node:zlib'
+import * as zlib from 'node:zlib'
 import { BodyTooLargeError, type HttpHeaders } from '@homing/transport'
 import { EncodingRatioError, MalformedEncodingError, UnsupportedEncodingError } from './errors.ts'
 
@@ -41,16 +34,19 @@ interface Decoder extends Transform {
 type CreateDecoder = (body: Uint8Array) => Decoder
 
 const DECODERS: Readonly<Record<string, CreateDecoder>> = {
-  gzip: () => createGunzip({ chunkSize: DECODED_PIECE_BYTES }),
+  gzip: () => zlib.createGunzip({ chunkSize: DECODED_PIECE_BYTES }),
   // Some clients leave out the header that the specification wants.
   deflate: ([first = 0]) =>
-    ((first & 0x0f) === 8 ? createInflate : createInflateRaw)({ chunkSize: DECODED_PIECE_BYTES }),
-  br: () => createBrotliDecompress({ chunkSize: DECODED_PIECE_BYTES }),
-  zstd: () =>
-    createZstdDecompress({
-      chunkSize: DECODED_PIECE_BYTES,
-      params: { [constants.ZSTD_d_windowLogMax]: WINDOW_LOG_MAX },
-    }),
+    ((first & 0x0f) === 8 ? zlib.createInflate : zlib.createInflateRaw)({ chunkSize: DECODED_PIECE_BYTES }),
+  br: () => zlib.createBrotliDecompress({ chunkSize: DECODED_PIECE_BYTES }),
+  // Node 20 has none.
+  ...('createZstdDecompress' in zlib && {
+    zstd: () =>
+      zlib.createZstdDecompress({
+        chunkSize: DECODED_PIECE_BYTES,
+        params: { [zlib.constants.ZSTD_d_windowLogMax]: WINDOW_LOG_MAX },
+      }),
+  }),
 }
 
 /** The encodings that are decoded, as in `accept-encoding`. */

@@ -10,7 +10,7 @@
 
 import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
-import { stripTypeScriptTypes } from 'node:module'
+import * as nodeModule from 'node:module'
 import { gzipSync } from 'node:zlib'
 
 export interface PageFile {
@@ -98,7 +98,7 @@ function withoutTypes(text: string): string {
   process.emitWarning = () => {}
   try {
     // Types leave blanks behind; their lines stay.
-    return stripTypeScriptTypes(text).replace(/[ \t]+$/gm, '')
+    return nodeModule.stripTypeScriptTypes(text).replace(/[ \t]+$/gm, '')
   } finally {
     process.emitWarning = emitWarning
   }

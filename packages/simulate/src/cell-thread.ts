@@ -3,8 +3,9 @@
  * quarter of the time.
  */
 
-import { enableCompileCache } from 'node:module'
+import * as nodeModule from 'node:module'
 
-enableCompileCache()
+// Node 20 has none.
+nodeModule.enableCompileCache?.()
 
 export const { runCellTask } = await import('./cell-task.ts')

@@ -40,5 +40,5 @@ export function faultOfIdentity({ certificate, key }: TlsIdentity): IdentityFaul
 
 /** Wall-clock milliseconds at which the certificate ends, of the first one in the text. */
 export function expiryMsOf({ certificate }: Pick<TlsIdentity, 'certificate'>): number {
-  return new X509Certificate(certificate).validToDate.getTime()
+  return Date.parse(new X509Certificate(certificate).validTo)
 }

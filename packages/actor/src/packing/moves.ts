@@ -41,7 +41,8 @@ export class Moves {
       if (
         !(buffer instanceof ArrayBuffer) ||
         buffer.detached ||
-        workerThreads.isMarkedAsUntransferable(buffer)
+        // Node 20 does not tell.
+        workerThreads.isMarkedAsUntransferable?.(buffer)
       ) {
         throw new UnserializableMessageError(
           'a value of its transfer list',

@@ -4,7 +4,7 @@
  */
 
 /** As in `engines` of package.json. */
-export const NODE_MIN = '22.19'
+export const NODE_MIN = '20.19'
 
 /** Why `version` (as in process.version) is too old, as a sentence; undefined: it is not. */
 export function nodeFault(version: string): string | undefined {

@@ -16,6 +16,7 @@ import { callFor } from '../callback.ts'
 import { ListenError } from '../errors.ts'
 import type { ExtProcCounts, ExtProcListener, ExtProcOptions, PickedExchange } from '../ext-proc-types.ts'
 import type { TlsIdentity } from '../http-types.ts'
+import { sharedPort } from '../shared-port.ts'
 import { Endpoints } from './endpoints.ts'
 import { EXT_PROC_SERVICE, Health, type HealthAnswer, type HealthQuestion } from './health.ts'
 import { type ExtProcLibraries, type Grpc, loadExtProc } from './libraries.ts'
@@ -182,13 +183,18 @@ class Listener implements ExtProcListener {
     return new Promise((resolve, reject) => {
       const failed = (thrown: Error): void => reject(new ListenError(`grpc://${host}:${port}`, thrown))
       server.once('error', failed)
-      server.listen({ host, port, reusePort: isShared && port !== 0 }, () => {
+      const listening = (): void => {
         server.off('error', failed)
         // The system has no connection left, for want of open files.
         server.on('error', () => this.counts.full++)
         const address = server.address()
         resolve(typeof address === 'object' && address !== null ? address.port : port)
-      })
+      }
+      try {
+        server.listen({ host, port, ...sharedPort(isShared && port !== 0) }, listening)
+      } catch (thrown) {
+        failed(thrown as Error)
+      }
     })
   }
 

@@ -26,7 +26,7 @@ import type {
 } from '../http-types.ts'
 import { InterimAnswers } from './interim-answers.ts'
 import { loadUndici } from './libraries.ts'
-import { readBuffer } from './read-buffer.ts'
+import { sharedReadBuffer } from './shared-read-buffer.ts'
 import { TlsPeers } from './tls-peers.ts'
 
 const CLIENT_KEEP_ALIVE_MS = 4000
@@ -271,7 +271,7 @@ function watchConnections(): void {
 
 function connectorOf(timeoutMs: number, trusted: () => string, peers: TlsPeers): buildConnector.connector {
   const { buildConnector } = loadUndici()
-  const plain = buildConnector({ timeout: timeoutMs, allowH2: false, onread: readBuffer() })
+  const plain = buildConnector({ timeout: timeoutMs, allowH2: false, onread: sharedReadBuffer() })
   // Made at the first use: the system's certificates take a while to read.
   let secure: buildConnector.connector | undefined
   const secured = () => {

@@ -36,6 +36,7 @@ import type {
   ListenOptions,
 } from '../http-types.ts'
 import { BODY_BYTES_PER_SECOND, BODY_PAUSES_MAX, HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
+import { sharedPort } from '../shared-port.ts'
 import { StallWatch } from '../stall-watch.ts'
 import { chunkOf, LAST_CHUNK } from './chunks.ts'
 import { Connection, type OpenExchange } from './connection.ts'
@@ -153,12 +154,17 @@ export async function listenHttp(
       reject(new ListenError(`${scheme}://${options.host}:${options.port}`, error))
     }
     server.once('error', failed)
-    server.listen({ host: options.host, port: options.port, reusePort: options.isShared ?? false }, () => {
+    const listening = (): void => {
       server.off('error', failed)
       // Accepting may fail later, for want of file descriptors; clients try again.
       server.on('error', () => refused('system'))
       resolve()
-    })
+    }
+    try {
+      server.listen({ host: options.host, port: options.port, ...sharedPort(options.isShared) }, listening)
+    } catch (thrown) {
+      failed(thrown as Error)
+    }
   })
   const address = server.address()
   const port = typeof address === 'object' && address !== null ? address.port : options.port

@@ -13,7 +13,7 @@ const READ_BYTES_MAX = 64 * 1024
 let buffer: Buffer | undefined
 
 /** For `net.connect`. The socket remains a readable stream as any other. */
-export function readBuffer(): OnReadOpts {
+export function sharedReadBuffer(): OnReadOpts {
   buffer ??= Buffer.allocUnsafeSlow(READ_BYTES_MAX)
   return { buffer, callback: pushCopy }
 }
