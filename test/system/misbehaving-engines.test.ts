@@ -108,41 +108,49 @@ const CASES: Readonly<Record<string, readonly [isStream: boolean, outcome: Outco
   'sends a body without an end': [false, 'cut', endless(`${JSON_HEAD}connection: close\r\n\r\n{"a":"`)],
 }
 
-let act: Act = () => {}
-const server = createServer(socket => {
-  socket.on('error', () => {})
-  let got = ''
-  socket.on('data', bytes => {
-    got += bytes.toString('latin1')
-    const [head, body] = got.split('\r\n\r\n')
-    if (body === undefined || body.length < Number(/content-length: (\d+)/i.exec(head!)?.[1] ?? 0)) return
-    got = ''
-    const models = JSON.stringify({ object: 'list', data: [{ id: MODEL, object: 'model' }] })
-    if (head!.startsWith('POST /v1/completions')) act(socket)
-    else if (head!.startsWith('GET /v1/models')) socket.write(`${JSON_HEAD}${withLength(models)}`)
-    else if (head!.startsWith('GET /health')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
-    else socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n')
+/** An engine of the model that does so when it is asked. */
+async function startOdd(model: string, act: Act): Promise<string> {
+  const server = createServer(socket => {
+    socket.on('error', () => {})
+    let got = ''
+    socket.on('data', bytes => {
+      got += bytes.toString('latin1')
+      const [head, body] = got.split('\r\n\r\n')
+      if (body === undefined || body.length < Number(/content-length: (\d+)/i.exec(head!)?.[1] ?? 0)) return
+      got = ''
+      const models = JSON.stringify({ object: 'list', data: [{ id: model, object: 'model' }] })
+      if (head!.startsWith('POST /v1/completions')) act(socket)
+      else if (head!.startsWith('GET /v1/models')) socket.write(`${JSON_HEAD}${withLength(models)}`)
+      else if (head!.startsWith('GET /health')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
+      else socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n')
+    })
   })
-})
-
-t.before(async () => {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
-})
-t.teardown(() => void server.close())
+  t.teardown(() => void server.close())
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
 
-for (const [name, [isStream, outcome, does]] of Object.entries(CASES))
+/** Each has an engine, told apart by its model, so that no case marks the engine of another as down. */
+const cases = Object.entries(CASES)
+let client: RouterClient
+let stop: () => Promise<unknown> = async () => undefined
+
+t.before(async () => {
+  const urls = await Promise.all(cases.map(([, [, , act]], i) => startOdd(`${MODEL}-${i}`, act)))
+  const router = await startTestRouter(urls, ['--retries', '0'])
+  stop = () => router.stop(0)
+  client = new RouterClient(router.url)
+  await until('all models are listed', async () => {
+    const { json } = await client.send('/v1/models')
+    return json.data.length === cases.length ? true : undefined
+  })
+})
+t.teardown(() => stop())
+
+for (const [i, [name, [isStream, outcome]]] of cases.entries())
   t.test(`an engine that ${name}: ${outcome}`, async t => {
-    act = does
-    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-    const router = await startTestRouter([url], ['--retries', '0'])
-    t.teardown(() => router.stop(0))
-    const client = new RouterClient(router.url)
-    await until('its model is listed', async () => {
-      const { json } = await client.send('/v1/models')
-      return json.data.length > 0 ? true : undefined
-    })
-    const body = { model: MODEL, prompt: [1, 2, 3, 4], max_tokens: 5, stream: isStream }
+    const body = { model: `${MODEL}-${i}`, prompt: [1, 2, 3, 4], max_tokens: 5, stream: isStream }
     const answer = await client
       .send('/v1/completions', { body })
       .catch((error: { code: string }) => error.code)

@@ -82,8 +82,10 @@ t.test('an engine that comes back without its publisher is told of, and credited
   const reborn = await startEngine(t, ['--no-events', '--port', port])
   const key = await untilReason(router, reborn, 'reports no KV events: start it with')
   t.match(key, { trust: 'approximate', events: null, blocks_held: 0 })
-  const changes = (await linesAbout(reborn)).filter(({ msg }) => msg === 'trust has changed')
-  t.match(changes.at(-1), { trust: 'approximate' })
+  await until('the log says so', async () => {
+    const changes = (await linesAbout(reborn)).filter(({ msg }) => msg === 'trust has changed')
+    return changes.at(-1)?.trust === 'approximate' ? true : undefined
+  })
   await serves(t, router, reborn, 'approximate')
 })
 
@@ -98,10 +100,11 @@ t.test('an engine that computes and publishes nothing, though its sockets are op
   t.equal((await complete(router, other, 1)).status, 200)
   const key = await untilReason(router, mute, 'it has computed blocks and published none')
   t.equal(key.trust, 'partial')
-  t.match(
-    (await linesAbout(mute)).filter(({ level }) => level === 'warn'),
-    [{ msg: 'engine does not publish what it computes', reason: key.trust_reason }],
-  )
+  const warnings = await until('the log says so', async () => {
+    const lines = (await linesAbout(mute)).filter(({ level }) => level === 'warn')
+    return lines.length > 0 ? lines : undefined
+  })
+  t.match(warnings, [{ msg: 'engine does not publish what it computes', reason: key.trust_reason }])
   const metrics = (await router.send('/metrics')).text.split('\n')
   t.ok(metrics.includes(`homing_directory_trust_state{worker="${key.worker}",trust="partial"} 1`))
   t.equal((await complete(router, mute, 2)).status, 200, 'it serves')

@@ -11,7 +11,7 @@ import { basename, delimiter, join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/base'
 
-const TEST_START_MS_MAX = 20_000
+const TEST_START_MS_MAX = 120_000
 const TEST_LOOK_MS = 20
 const STOP_TURNS_MAX = 100_000
 const OUTPUT_CHARACTERS_MAX = 4000
