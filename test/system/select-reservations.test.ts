@@ -226,7 +226,7 @@ t.test('what was selected is reserved once, in its time, and while there is room
   t.equal((await reserve('e')).status, 201)
   t.match((await s.get('/metrics')).text, /^homing_select_pending_lost_total\{reason="evicted"\} 1$/m)
 
-  const brief = await select(t, { selectionTtlMs: 200 })
+  const brief = await select(t, { selectionTtlMs: 1000 })
   await brief.post('/workers', WORKER)
   await brief.post('/select', { model_name: MODEL, token_ids: tokensUpTo(9), selection_id: 'f' })
   await until('it has expired', async () => {
