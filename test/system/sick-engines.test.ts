@@ -148,7 +148,7 @@ for (const [at, policy] of POLICIES.entries()) {
       let left: readonly Illness[] = all.slice(i, i + WARDS)
       for (let look = 1; left.length > 0; look++) {
         const courses = await watched(t, left, policy, means)
-        // Where the machine stands still, healthy engines look sick: such a course says nothing of the router.
+        // Where the machine stands still, healthy engines look sick: that says nothing of the router.
         const disturbed = courses.filter(each => each.hasPaused && look < LOOKS_MAX && !isAsItShould(each))
         for (const each of courses)
           if (!disturbed.includes(each)) t.ok(isAsItShould(each), JSON.stringify(each.course))
