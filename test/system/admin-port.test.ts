@@ -17,6 +17,7 @@ t.test('on one port everything is there', async t => {
     t.equal((await fleet.send('/v1/completions', { body: COMPLETION })).status, 200)
     for (const path of [...OPERATORS, ...DATA]) t.equal((await fleet.send(path)).status, 200, path)
     t.match((await fleet.send('/metrics')).text, COUNTED)
+    await fleet.caughtUp(fleet.engines)
     t.equal((await fleet.send('/route', { body: COMPLETION })).json.overlap_blocks, 6)
   })
 })

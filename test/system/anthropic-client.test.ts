@@ -27,7 +27,7 @@ let client: Anthropic
 t.before(async () => {
   const engine = { speed: 20, tokenizer: TINY_TOKENIZER }
   fleet = await startFleet({ engines: [engine, engine], router: ['--tokenizer', TINY_TOKENIZER] })
-  client = new Anthropic({ baseURL: fleet.url, apiKey: 'unused', maxRetries: 0, timeout: 20_000 })
+  client = new Anthropic({ baseURL: fleet.url, apiKey: 'unused', maxRetries: 0, timeout: 240_000 })
 })
 t.teardown(() => fleet.stop())
 
@@ -103,6 +103,8 @@ t.test('errors are those that the client knows by their kind', async t => {
 })
 
 t.test('a failure inside a stream is an error of the stream', async t => {
+  // It does not end before its engine does.
+  for (const engine of fleet.engines) await engine.faults({ slowMs: 20 })
   const stream = await client.messages.create({
     model: MODEL,
     messages: [QUESTION],

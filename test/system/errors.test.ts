@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { freePort } from '@homing/transport/testing'
 import t from 'tap'
 import {
   type Answer,
@@ -142,7 +143,7 @@ t.test('a body over the limit is 413, whether its length is announced or not', a
 })
 
 t.test('without a worker that is up, 503 says when to come back', async t => {
-  const unused = await closedPort()
+  const unused = await freePort()
   const router = await startTestRouter(
     [`http://127.0.0.1:${unused}?model=ghost&block_size=16`],
     ['--log-level', 'silent'],
@@ -459,13 +460,4 @@ async function startCapture(): Promise<Capture> {
     last: { path: '', headers: {}, body: Buffer.alloc(0) },
   }
   return result
-}
-
-/** A port without a listener. */
-async function closedPort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as AddressInfo
-  await new Promise(resolve => server.close(resolve))
-  return port
 }

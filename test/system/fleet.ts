@@ -483,8 +483,11 @@ export async function withFleet<T>(options: FleetOptions, use: (fleet: Fleet) =>
  */
 export function startTestRouter(urls: readonly string[], argv: readonly string[]): Promise<RunningRouter> {
   const given = [
-    ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '2', '--tokenizer-threads', '1'],
-    ...['--log-level', 'error'],
+    ...['--host', '127.0.0.1', '--port', '0', '--tokenizer-threads', '1'],
+    // Each costs a quarter of a second of CPU, and one worker has one at most.
+    ...['--router-event-threads', urls.length > 1 ? '2' : '1'],
+    // No engine is taken to be down because the machine is busy.
+    ...['--log-level', 'error', '--probe-timeout', '10s'],
     ...urls.flatMap(url => ['--worker', url]),
     ...argv,
   ]
@@ -516,7 +519,7 @@ export interface TestProcess extends EngineHandle {
   /** Lines of standard output and of standard error so far. */
   readonly outputLines: readonly string[]
   readonly errorLines: readonly string[]
-  /** Resolves when it has ended, with its exit code or signal. */
+  /** Resolves when it has ended and all of its lines are there, with its exit code or signal. */
   readonly ended: Promise<number | NodeJS.Signals | null>
   kill(signal: NodeJS.Signals): void
   /**
@@ -563,10 +566,9 @@ export async function startProcess(
   const errorLines: string[] = []
   createInterface({ input: stderr }).on('line', line => errorLines.push(line))
   const ended = new Promise<number | NodeJS.Signals | null>(resolve => {
-    child.once('exit', (code, signal) => {
-      processes.delete(child)
-      resolve(code ?? signal)
-    })
+    child.once('exit', () => processes.delete(child))
+    // On 'exit' its last lines may still be in the pipes.
+    child.once('close', (code, signal) => resolve(code ?? signal))
   })
   const url = await new Promise<string>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`${command} is not ready in time`)), START_MS_MAX)

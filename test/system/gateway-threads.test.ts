@@ -135,7 +135,7 @@ t.test('two gateways on one port', async t => {
     await until('it serves again', async () => {
       const { threads } = (await fleet.send('/actors', { closes })).json
       const row = threads.find(({ thread }: { thread: string }) => thread === 'gateways-0')
-      return row.lives === 2 && row.state === 'running' ? true : undefined
+      return row?.lives === 2 && row.state === 'running' ? true : undefined
     })
     await fleet.drained()
     const started = await handledBy(fleet)

@@ -5,18 +5,23 @@
 import assert from 'node:assert/strict'
 import t, { type Test } from 'tap'
 import { type Fleet, startFleet } from './fleet.ts'
-import { complete, MODEL, pin, promptOf } from './pinned-prompts.ts'
+import { complete, counts, MODEL, pin, promptOf } from './pinned-prompts.ts'
+
+/** Its costs know nothing of time: on a machine that is busy an engine may be slow by chance. */
+const LINEAR = ['--router-policy', 'linear']
 
 t.test('a prompt that nobody can tokenize goes where its text went before', async t => {
-  const fleet = await startFleet({ engines: [{}, {}, {}] })
+  const fleet = await startFleet({ engines: [{}, {}, {}], router: LINEAR })
   t.teardown(() => fleet.stop())
   const system = (topic: number) => ({ role: 'system', content: `Topic ${topic}. `.repeat(60) })
-  const ask = async (topic: number, turns: number, more: object = {}) => {
+  const bodyOf = (topic: number, turns: number, more: object = {}) => {
     const users = Array.from({ length: turns }, (_, turn) => ({ role: 'user', content: `Turn ${turn}?` }))
     const messages = [system(topic), ...users]
     // What /tokenize does not know, so that no engine is asked.
-    const body = { model: MODEL, messages, max_tokens: 2, reasoning_effort: 'low', ...more }
-    const answer = await fleet.send('/v1/chat/completions', { body })
+    return { model: MODEL, messages, max_tokens: 2, reasoning_effort: 'low', ...more }
+  }
+  const ask = async (topic: number, turns: number, more: object = {}) => {
+    const answer = await fleet.send('/v1/chat/completions', { body: bodyOf(topic, turns, more) })
     assert.equal(answer.status, 200, answer.text)
     t.equal(answer.headers['x-homing-trust'], 'approximate')
     return answer
@@ -28,6 +33,7 @@ t.test('a prompt that nobody can tokenize goes where its text went before', asyn
     before.push(answer.headers['x-homing-worker'])
   }
   for (let topic = 1; topic <= 5; topic++) {
+    await counts(fleet, before[topic - 1], bodyOf(topic, 2), 6)
     const answer = await ask(topic, 2)
     t.equal(answer.headers['x-homing-worker'], before[topic - 1])
     t.ok(Number(answer.headers['x-homing-overlap-blocks']) > 5)
@@ -39,6 +45,7 @@ t.test('where the event port is closed, what was sent to an engine counts', asyn
   const fleet = await startFleet({
     engines: [{}, {}],
     workerQuery: ({ ranks }) => `?events=${ranks[0]!.replayPort! + 1}&replay=${ranks[0]!.replayPort! + 2}`,
+    router: LINEAR,
     trust: 'approximate',
   })
   t.teardown(() => fleet.stop())
@@ -52,7 +59,11 @@ for (const [name, engine, router] of [
   ['a router that wants no events', {}, ['--no-kv-events']],
 ] as const) {
   t.test(`${name}: what was sent to an engine counts, and is shown`, async t => {
-    const fleet = await startFleet({ engines: [engine, engine, engine], router, trust: 'approximate' })
+    const fleet = await startFleet({
+      engines: [engine, engine, engine],
+      router: [...LINEAR, ...router],
+      trust: 'approximate',
+    })
     t.teardown(() => fleet.stop())
     await sendsAgainToTheSame(t, fleet)
     const metrics = (await fleet.send('/metrics')).text
@@ -91,6 +102,7 @@ async function sendsAgainToTheSame(t: Test, fleet: Fleet): Promise<void> {
   }
   t.equal(new Set(before).size, fleet.engines.length)
   for (const [i, prompt] of prompts.entries()) {
+    await counts(fleet, before[i], { prompt }, 10)
     const answer = await complete(fleet, prompt)
     t.equal(answer.headers['x-homing-worker'], before[i])
     t.equal(answer.headers['x-homing-overlap-blocks'], '10')

@@ -39,7 +39,7 @@ async function startFleetOf(t: Test, argv: readonly string[] = []): Promise<Flee
   t.teardown(started.stop)
   const router = await startTestRouter(
     started.engines.map(({ url }) => url),
-    ['--router-mode', 'round-robin', ...argv],
+    ['--router-mode', 'round-robin', '--router-event-threads', '1', ...argv],
   )
   t.teardown(() => router.stop(0))
   return { engines: started.engines, router: new RouterClient(router.url) }
@@ -90,30 +90,35 @@ function partsOf(chunks: readonly any[]) {
   }
 }
 
-for (const [path, given] of FORMS)
-  t.test(`${path} ${JSON.stringify(given).slice(0, 30)}: continued, wherever it breaks`, async t => {
-    const fleet = await startFleetOf(t)
-    const { engines, router } = fleet
-    const body = { model: MODEL, max_tokens: TOKENS, stream: true, stream_options: { include_usage: true } }
-    const call = { body: { ...body, ...given } }
-    const whole = chunksOf((await send(engines[0]!.url, path, call)).text)
-    for (const tokens of [0, 1, 7, TOKENS - 1]) {
-      await (await nextOf(fleet)).faults({ die: { tokens, requests: 1 } })
-      const answer = await router.send(path, call)
-      t.equal(answer.status, 200)
-      const chunks = chunksOf(answer.text)
-      t.equal(textOf(chunks), textOf(whole), `dead after ${tokens} tokens`)
-      t.strictSame(idsOf(chunks), idsOf(whole))
-      t.equal(answer.text.split('"prompt_token_ids":[').length, 'return_token_ids' in given ? 2 : 1)
-      t.strictSame(partsOf(chunks), { heads: 1, roles: path === CHAT ? 1 : 0, ends: 1 })
-      t.match(chunks.at(-1).usage, {
-        prompt_tokens: whole.at(-1).usage.prompt_tokens,
-        completion_tokens: TOKENS,
-        total_tokens: whole.at(-1).usage.prompt_tokens + TOKENS,
-      })
-    }
-    t.equal(await countOf(fleet, 'place'), 3, 'before the first byte it is another try')
-  })
+t.test('a stream is continued, wherever it breaks', async t => {
+  const fleet = await startFleetOf(t)
+  for (const [path, given] of FORMS)
+    await t.test(`${path} ${JSON.stringify(given).slice(0, 30)}`, t => isContinued(t, fleet, path, given))
+})
+
+async function isContinued(t: Test, fleet: Fleet, path: string, given: Body): Promise<void> {
+  const { engines, router } = fleet
+  const before = await countOf(fleet, 'place')
+  const body = { model: MODEL, max_tokens: TOKENS, stream: true, stream_options: { include_usage: true } }
+  const call = { body: { ...body, ...given } }
+  const whole = chunksOf((await send(engines[0]!.url, path, call)).text)
+  for (const tokens of [0, 1, 7, TOKENS - 1]) {
+    await (await nextOf(fleet)).faults({ die: { tokens, requests: 1 } })
+    const answer = await router.send(path, call)
+    t.equal(answer.status, 200)
+    const chunks = chunksOf(answer.text)
+    t.equal(textOf(chunks), textOf(whole), `dead after ${tokens} tokens`)
+    t.strictSame(idsOf(chunks), idsOf(whole))
+    t.equal(answer.text.split('"prompt_token_ids":[').length, 'return_token_ids' in given ? 2 : 1)
+    t.strictSame(partsOf(chunks), { heads: 1, roles: path === CHAT ? 1 : 0, ends: 1 })
+    t.match(chunks.at(-1).usage, {
+      prompt_tokens: whole.at(-1).usage.prompt_tokens,
+      completion_tokens: TOKENS,
+      total_tokens: whole.at(-1).usage.prompt_tokens + TOKENS,
+    })
+  }
+  t.equal(await countOf(fleet, 'place'), before + 3, 'before the first byte it is another try')
+}
 
 t.test('KvRouter.generate gets each id once', async t => {
   const { engines, stop } = await startEngines(ENGINES)
@@ -190,7 +195,8 @@ t.test('an engine that falls silent in the middle is left', async t => {
   const fleet = await startFleetOf(t, ['--silence-timeout', '1s'])
   const whole = chunksOf((await send(fleet.engines[0]!.url, CHAT, { body: STREAM })).text)
   const next = await nextOf(fleet)
-  await next.faults({ slowMs: 20 })
+  // It does not end before it hangs.
+  await next.faults({ slowMs: 200 })
   const answer = await fleet.router.open(CHAT, { body: STREAM })
   let text = ''
   for await (const bytes of answer.body) {
@@ -207,7 +213,8 @@ t.test(
     const { engines, router } = fleet
     const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text)
     const next = await nextOf(fleet)
-    await next.faults({ slowMs: 30 })
+    // It does not end before its engine is stopped.
+    await next.faults({ slowMs: 500 })
     const answer = await router.open(CHAT, { body: STREAM })
     const { host: id } = new URL(next.url)
     let text = ''
@@ -231,8 +238,8 @@ t.test('at the limit of a drain an engine is rid of all that can go on elsewhere
   const { engines, router } = fleet
   const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text)
   const next = await nextOf(fleet)
-  // Neither would be over within the limit.
-  await next.faults({ slowMs: 40 })
+  // Neither ends before it was looked at.
+  await next.faults({ slowMs: 300 })
   const answer = await router.open(CHAT, { body: STREAM })
   const { instance_id: own } = (await router.workers()).find(({ url }) => url === next.url)!
   const unfit = await router.open(CHAT, {
@@ -246,6 +253,7 @@ t.test('at the limit of a drain an engine is rid of all that can go on elsewhere
     (await outcomes()).includes('aborted') ? true : undefined,
   )
   t.strictSame(await outcomes(), ['aborted', 'running'])
+  await next.faults({ slowMs: 0 })
   t.notOk((await router.workers()).some(worker => worker.id === id))
   const chunks = chunksOf(await text)
   t.equal(textOf(chunks), textOf(whole))

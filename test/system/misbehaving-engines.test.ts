@@ -121,57 +121,74 @@ const CASES: Readonly<
   'sends a body without an end': [false, 'cut', endless(`${JSON_HEAD}connection: close\r\n\r\n{"a":"`)],
 }
 
-let act: Act = () => {}
-/** It acts as soon as the head has come. */
-let isEarly = false
-/** Bytes of the body that had come when it acted, and in the end. */
-let [readBefore, readInAll] = [0, 0]
-const server = createServer(socket => {
-  socket.on('error', () => {})
-  let [got, hasActed] = ['', false]
-  socket.on('data', bytes => {
-    got += bytes.toString('latin1')
-    const [head, body] = got.split('\r\n\r\n')
-    if (body === undefined) return
-    const isAsked = head!.startsWith('POST /v1/completions')
-    const isWhole = body.length >= Number(/content-length: (\d+)/i.exec(head!)?.[1] ?? 0)
-    if (isAsked && !hasActed && (isEarly || isWhole)) {
-      readBefore = body.length
-      hasActed = true
-      act(socket)
-    }
-    if (!isWhole) return
-    if (isAsked) readInAll = body.length
-    got = ''
-    hasActed = false
-    const models = JSON.stringify({ object: 'list', data: [{ id: MODEL, object: 'model' }] })
-    if (isAsked) return
-    if (head!.startsWith('GET /v1/models')) socket.write(`${JSON_HEAD}${withLength(models)}`)
-    else if (head!.startsWith('GET /health')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
-    else socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n')
-  })
-})
+/** An engine of one case. */
+interface OddEngine {
+  readonly url: string
+  /** Bytes of the body that had come when it acted, and in the end. */
+  readBefore: number
+  readInAll: number
+}
 
-t.before(async () => {
+/** An engine of the model that does so when it is asked. `isEarly`: as soon as the head has come. */
+async function startOdd(model: string, act: Act, isEarly: boolean): Promise<OddEngine> {
+  const server = createServer(socket => {
+    socket.on('error', () => {})
+    let [got, hasActed] = ['', false]
+    socket.on('data', bytes => {
+      got += bytes.toString('latin1')
+      const [head, body] = got.split('\r\n\r\n')
+      if (body === undefined) return
+      const isAsked = head!.startsWith('POST /v1/completions')
+      const isWhole = body.length >= Number(/content-length: (\d+)/i.exec(head!)?.[1] ?? 0)
+      if (isAsked && !hasActed && (isEarly || isWhole)) {
+        engine.readBefore = body.length
+        hasActed = true
+        act(socket)
+      }
+      if (!isWhole) return
+      if (isAsked) engine.readInAll = body.length
+      got = ''
+      hasActed = false
+      if (isAsked) return
+      const models = JSON.stringify({ object: 'list', data: [{ id: model, object: 'model' }] })
+      if (head!.startsWith('GET /v1/models')) socket.write(`${JSON_HEAD}${withLength(models)}`)
+      else if (head!.startsWith('GET /health')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
+      else socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n')
+    })
+  })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
-})
-t.teardown(() => void server.close())
+  t.teardown(() => void server.close())
+  const { port } = server.address() as AddressInfo
+  const engine: OddEngine = { url: `http://127.0.0.1:${port}`, readBefore: 0, readInAll: 0 }
+  return engine
+}
 
-for (const [name, [isStream, outcome, does, actsEarly = false]] of Object.entries(CASES))
+/** Each has an engine, told apart by its model, so that no case marks the engine of another as down. */
+const cases = Object.entries(CASES)
+let odd: OddEngine[] = []
+let client: RouterClient
+let stop: () => Promise<unknown> = async () => undefined
+
+t.before(async () => {
+  odd = await Promise.all(
+    cases.map(([, [, , act, isEarly = false]], i) => startOdd(`${MODEL}-${i}`, act, isEarly)),
+  )
+  const urls = odd.map(({ url }) => url)
+  const router = await startTestRouter(urls, ['--retries', '0'])
+  stop = () => router.stop(0)
+  client = new RouterClient(router.url)
+  await until('all models are listed', async () => {
+    const { json } = await client.send('/v1/models')
+    return json.data.length === cases.length ? true : undefined
+  })
+})
+t.teardown(() => stop())
+
+for (const [i, [name, [isStream, outcome, , actsEarly = false]]] of cases.entries())
   t.test(`an engine that ${name}: ${outcome}`, async t => {
-    act = does
-    isEarly = actsEarly
-    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-    const router = await startTestRouter([url], ['--retries', '0'])
-    t.teardown(() => router.stop(0))
-    const client = new RouterClient(router.url)
-    await until('its model is listed', async () => {
-      const { json } = await client.send('/v1/models')
-      return json.data.length > 0 ? true : undefined
-    })
     const prompt = actsEarly ? 'word '.repeat(400_000) : [1, 2, 3, 4]
-    const body = { model: MODEL, prompt, max_tokens: 5, stream: isStream }
+    const body = { model: `${MODEL}-${i}`, prompt, max_tokens: 5, stream: isStream }
     const answer = await client
       .send('/v1/completions', { body })
       .catch((error: { code: string }) => error.code)
@@ -185,8 +202,8 @@ for (const [name, [isStream, outcome, does, actsEarly = false]] of Object.entrie
     await client.drained()
     if (actsEarly) {
       const { length } = JSON.stringify(body)
-      t.ok(readBefore < length)
-      await until('it has read all of it', async () => (readInAll === length ? true : undefined))
+      t.ok(odd[i]!.readBefore < length)
+      await until('it has read all of it', async () => (odd[i]!.readInAll === length ? true : undefined))
     }
     t.equal((await client.send('/health')).status < 600, true)
   })

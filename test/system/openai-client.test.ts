@@ -27,7 +27,7 @@ t.before(async () => {
   // Twenty times faster than a GPU: quick, and a long stream is still under way when the test looks at it.
   const engine = { speed: 20, tokenizer: TINY_TOKENIZER }
   fleet = await startFleet({ engines: [engine, engine] })
-  client = new OpenAI({ baseURL: `${fleet.url}/v1`, apiKey: 'unused', maxRetries: 0, timeout: 20_000 })
+  client = new OpenAI({ baseURL: `${fleet.url}/v1`, apiKey: 'unused', maxRetries: 0, timeout: 240_000 })
 })
 t.teardown(() => fleet.stop())
 
@@ -180,6 +180,8 @@ t.test('responses, whole and streamed, on the worker that remembers them', async
 })
 
 t.test('a failure inside a streamed response is an error of the stream', async t => {
+  // It does not end before its engine does.
+  for (const engine of fleet.engines) await engine.faults({ slowMs: 20 })
   const stream = await client.responses.create({
     model: MODEL,
     input: 'Go on and on.',
@@ -195,6 +197,7 @@ t.test('a failure inside a streamed response is an error of the stream', async t
     }
   }
   await t.rejects(read(), { message: /worker/ })
+  for (const engine of fleet.engines) await engine.faults({ slowMs: 0 })
   await fleet.trusted('exact')
 })
 

@@ -7,6 +7,7 @@ import t from 'tap'
 import { type Fleet, startFleet, TINY_TOKENIZER, until } from './fleet.ts'
 
 const MODEL = 'tiny'
+const SETTINGS = { model: MODEL, tokenizer: TINY_TOKENIZER }
 const TURNS = 4
 const CONVERSATIONS = 3
 const SYSTEM = 'You are a careful assistant who answers in one short sentence and never guesses. '.repeat(6)
@@ -116,23 +117,29 @@ async function receiptOf(fleet: Fleet, id: string | undefined): Promise<Receipt>
   })
 }
 
+let common: Promise<Fleet> | undefined
+/** For all forms of conversations. */
+function commonFleet(): Promise<Fleet> {
+  common ??= startFleet({
+    engines: [SETTINGS, SETTINGS, SETTINGS],
+    // Its costs know nothing of time: on a machine that is busy an engine may be slow by chance.
+    router: ['--tokenizer', TINY_TOKENIZER, '--router-policy', 'linear'],
+  })
+  return common
+}
+t.teardown(async () => (await common)?.stop())
+
 for (const form of ['chat', 'messages', 'responses'] as const) {
   for (const stream of [false, true]) {
     t.test(`${form}, ${stream ? 'streamed' : 'whole'}: predicted as delivered, turn by turn`, async t => {
-      const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
-      const fleet = await startFleet({
-        engines: [settings, settings, settings],
-        // Its costs know nothing of time: on a machine that is busy an engine may be slow by chance.
-        router: ['--tokenizer', TINY_TOKENIZER, '--router-policy', 'linear'],
-      })
-      t.teardown(() => fleet.stop())
+      const fleet = await commonFleet()
       for (let conversation = 0; conversation < CONVERSATIONS; conversation++) {
         const said: Said[] = []
         const workers = new Set<string | undefined>()
         for (let turn = 0; turn < TURNS; turn++) {
           said.push({
             role: 'user',
-            text: `Question ${turn} of conversation ${conversation}: what comes next, and why?`,
+            text: `Question ${turn} of conversation ${conversation}, ${form} ${stream}: what comes next, and why?`,
           })
           const answer = await fleet.send(PATHS[form], { body: bodyOf(form, said, stream) })
           t.equal(answer.status, 200, answer.text)
@@ -157,8 +164,7 @@ for (const form of ['chat', 'messages', 'responses'] as const) {
 t.test(
   'what cannot be rendered is served, known by its text if by anything, and the receipt says why',
   async t => {
-    const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
-    const fleet = await startFleet({ engines: [settings], router: ['--tokenizer', TINY_TOKENIZER] })
+    const fleet = await startFleet({ engines: [SETTINGS], router: ['--tokenizer', TINY_TOKENIZER] })
     t.teardown(() => fleet.stop())
     const PIXEL =
       'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
@@ -216,8 +222,7 @@ t.test(
 )
 
 t.test('what refers to a response goes to the worker that gave it, streamed or not', async t => {
-  const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
-  const fleet = await startFleet({ engines: [settings, settings, settings] })
+  const fleet = await startFleet({ engines: [SETTINGS, SETTINGS, SETTINGS] })
   t.teardown(() => fleet.stop())
   const given = new Map<string, string | undefined>()
   for (let number = 0; number < 6; number++) {

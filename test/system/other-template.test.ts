@@ -111,18 +111,18 @@ t.test('a template that differs for some chats shows in their answers', async t 
     template.replace("messages[0].content + '<|im_end|>", "'Be brief. ' + messages[0].content + '<|im_end|>"),
   )
   const fleet = await startWith(t, other)
-  const answers: (readonly [number, number])[] = []
-  await until('engines are asked', async () => {
-    answers.push(await chat(fleet, `Question ${answers.length}`))
+  const areAsked = async () => ((await tokenizerOf(fleet))?.path === 'engine' ? true : undefined)
+  let answers = 0
+  while (answers < 6 && (await areAsked()) === undefined) {
+    await chat(fleet, `Question ${answers++}`)
     // Its receipt may be there before the difference has counted.
     await until('its difference counts', async () => {
       const { text } = await fleet.send('/metrics')
       const [, count] = /^homing_audit_prompt_differences_total\{worker="[^"]+"\} (\d+)$/m.exec(text) ?? []
-      return Number(count) === answers.length ? true : undefined
+      return Number(count) === answers ? true : undefined
     })
-    return (await tokenizerOf(fleet))?.path === 'engine' ? true : undefined
-  })
-  t.ok(answers.length <= 6, `seen after ${answers.length} answers`)
+  }
+  await until(`engines are asked after ${answers} answers`, areAsked)
   const [predicted, delivered] = await chat(fleet, 'And now?')
   t.ok(predicted > 0)
   t.equal(predicted, delivered)

@@ -115,8 +115,11 @@ export class Tab {
 
   /** What axe finds that is serious or worse. */
   async faults(): Promise<readonly string[]> {
-    await this.page.evaluate(AXE)
-    const { violations } = await this.ask<{ readonly violations: readonly Violation[] }>('axe.run()')
+    // Once in a document: its views are no other documents.
+    if (!(await this.ask<boolean>("'axe' in window"))) await this.page.evaluate(AXE)
+    const { violations } = await this.ask<{ readonly violations: readonly Violation[] }>(
+      "axe.run({ resultTypes: ['violations'] })",
+    )
     return violations
       .filter(({ impact }) => impact === 'serious' || impact === 'critical')
       .flatMap(({ id, nodes }) =>

@@ -5,7 +5,7 @@
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'
-import type { Answer, Fleet, RouterClient } from './fleet.ts'
+import { type Answer, type Fleet, type RouterClient, until } from './fleet.ts'
 
 export const MODEL = 'homing-sim'
 
@@ -32,6 +32,27 @@ export async function complete(
   const predicted = Number(answer.headers['x-homing-overlap-blocks']) * 16
   assert.ok(predicted <= cached, `${predicted} tokens were credited, ${cached} were there`)
   return answer
+}
+
+/** What was sent is entered on another thread: resolves when so many blocks of it count at the worker. */
+export async function counts(
+  fleet: RouterClient,
+  worker: string | undefined,
+  body: object,
+  blocks: number,
+): Promise<void> {
+  let seen: unknown
+  await until(
+    `${blocks} blocks count at ${worker}`,
+    async () => {
+      const { json } = await fleet.send('/route', { body: { model: MODEL, ...body } })
+      const candidates = json.candidates as readonly { worker: string; overlap_blocks: number }[]
+      seen = candidates.map(({ worker, overlap_blocks }) => [worker, overlap_blocks])
+      const overlap = candidates.find(one => one.worker === worker)?.overlap_blocks ?? 0
+      return overlap >= blocks ? true : undefined
+    },
+    { seen: () => seen },
+  )
 }
 
 /** What sends a request to this engine of a fleet. */

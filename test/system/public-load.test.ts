@@ -1,6 +1,6 @@
 /**
  * A load generator of others, autocannon of npm, against the router: every request is answered, and nothing
- * is left. HOMING_LOAD_SECONDS sets for how long (default 3).
+ * is left. HOMING_LOAD_SECONDS sets for how long (default 1).
  */
 
 import { execFile } from 'node:child_process'
@@ -9,7 +9,7 @@ import { promisify } from 'node:util'
 import t from 'tap'
 import { startFleet } from './fleet.ts'
 
-const SECONDS = Number(process.env['HOMING_LOAD_SECONDS'] ?? 3)
+const SECONDS = Number(process.env['HOMING_LOAD_SECONDS'] ?? 1)
 const GENERATOR = ['--yes', 'autocannon@8']
 const CONNECTIONS = 16
 const run = promisify(execFile)

@@ -5,6 +5,7 @@
  */
 
 import process from 'node:process'
+import { isDeepStrictEqual } from 'node:util'
 import { ownAddressTowards } from '@homing/transport'
 import { EtcdServer, NatsServer, NO_ETCD_SERVER, NO_NATS_SERVER, TcpProxy } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
@@ -58,7 +59,10 @@ async function replica(
 ): Promise<Replica> {
   const router = await startTestRouter(
     all.map(({ url }) => url),
-    ['--router-replica-sync', '--router-replica-expiry', `${expiryMs}ms`, ...options],
+    [
+      ...['--router-replica-sync', '--router-replica-expiry', `${expiryMs}ms`],
+      ...['--router-event-threads', '1', ...options],
+    ],
   )
   let isStopped = false
   const stop = async (graceMs = 0): Promise<void> => {
@@ -400,15 +404,15 @@ t.test(
     for (const client of clients) await counts(client, 7)
     const loads = async (client: RouterClient) =>
       (await keysOf(client)).map(({ worker, load }) => [worker, load.requests])
-    t.strictSame(
-      await loads(clients[0]),
-      await loads(clients[1]),
-      'both see the same requests at the same workers',
+    // A machine that stands still has either expire for a moment.
+    await until('both see the same requests at the same workers', async () =>
+      isDeepStrictEqual(await loads(clients[0]), await loads(clients[1])) ? true : undefined,
     )
     for (const client of clients) {
-      t.match(await views(client), { replicas: [{ state: 'live', gaps: 0 }], malformed_messages: 0 })
-      for (const { trust, last_event_age_ms: ageMs, worker } of await keysOf(client)) {
-        t.equal(trust, 'exact')
+      await live(client, 1)
+      t.match(await views(client), { replicas: [{ gaps: 0 }], malformed_messages: 0 })
+      await client.trusted()
+      for (const { last_event_age_ms: ageMs, worker } of await keysOf(client)) {
         t.ok(
           ageMs === null || (ageMs >= 0 && ageMs < HOUR_MS / 2),
           `the last event of ${worker} is ${ageMs} ms old`,
@@ -495,25 +499,28 @@ async function testGoodBye(
   await streams.end()
 }
 
-const KILLED = `${RUNS} times one of two router processes behind a balancer is killed: its bookings go, nobody else is touched`
+const KILLED =
+  'one of two router processes behind a balancer is killed: its bookings go, nobody else is touched'
 
-t.test(`${KILLED} (NATS)`, needsServer, async t => testKills(t, (await natsPlane(t)).plane))
+t.test(`${KILLED} (NATS)`, needsServer, async t => testKills(t, (await natsPlane(t)).plane, RUNS - 1))
 
-t.test(`${KILLED} (ZeroMQ)`, async t => testKills(t, await freeReplicaPorts(2)))
+t.test(`${KILLED} (ZeroMQ), ${RUNS} times`, async t => testKills(t, await freeReplicaPorts(2), RUNS))
 
-t.test(`${KILLED} (etcd)`, needsEtcd, async t => testKills(t, (await etcdPlane(t)).plane))
+t.test(`${KILLED} (etcd)`, needsEtcd, async t => testKills(t, (await etcdPlane(t)).plane, RUNS - 1))
 
 /** Of a router process. */
 function routerArgv(all: readonly ThreadEngine[], options: readonly string[]): readonly string[] {
   return [
     ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1', '--tokenizer-threads', '1'],
     ...['--router-replica-sync', '--router-replica-expiry', `${EXPIRY_MS}ms`, '--log-level', 'warn'],
+    // No engine is taken to be down because the machine is busy.
+    ...['--probe-timeout', '10s'],
     ...all.flatMap(({ url }) => ['--worker', url]),
     ...options,
   ]
 }
 
-async function testKills(t: Test, plane: Plane): Promise<void> {
+async function testKills(t: Test, plane: Plane, runs: number): Promise<void> {
   const all = await engines(t)
   const start = (i: number) => startProcess('router', routerArgv(all, plane(i)))
   const survivor = await start(0)
@@ -526,7 +533,7 @@ async function testKills(t: Test, plane: Plane): Promise<void> {
   )
   t.teardown(() => balancer.stop())
   const clients = new RouterClient(`http://${balancer.address}`)
-  for (let run = 0; run < RUNS; run++) {
+  for (let run = 0; run < Math.max(1, runs); run++) {
     const victim = await start(1)
     t.teardown(() => victim.kill('SIGKILL'))
     victimUrl = victim.url
@@ -539,7 +546,10 @@ async function testKills(t: Test, plane: Plane): Promise<void> {
     const killedMs = performance.now()
     await counts(client, staying)
     t.comment(`run ${run}: its bookings went after ${Math.round(performance.now() - killedMs)} ms`)
-    t.equal(streams.open, staying, 'requests of the survivor go on')
+    await until('the others are cut', () => (streams.open === staying ? true : undefined), {
+      seen: () => streams.open,
+    })
+    t.equal(balancer.open[0], staying, 'requests of the survivor go on')
     t.ok(
       streams.statuses.every(status => status === 200),
       `${streams.statuses}`,

@@ -202,7 +202,7 @@ t.test('what is reserved elsewhere is told with all that counts of it', async t 
 })
 
 t.test('what was selected is reserved once, in its time, and while there is room', async t => {
-  const s = await select(t, { selectionTtlMs: 1000, selectionsMax: 2 })
+  const s = await select(t, { selectionTtlMs: 600_000, selectionsMax: 2 })
   await s.post('/workers', WORKER)
   const ask = (id: string) =>
     s.post('/select', { model_name: MODEL, token_ids: tokensUpTo(9), selection_id: id })
@@ -224,12 +224,16 @@ t.test('what was selected is reserved once, in its time, and while there is room
   for (const id of ['c', 'd', 'e']) await ask(id)
   t.equal((await reserve('c')).status, 404, 'newer ones took its place')
   t.equal((await reserve('e')).status, 201)
+  t.match((await s.get('/metrics')).text, /^homing_select_pending_lost_total\{reason="evicted"\} 1$/m)
+
+  const brief = await select(t, { selectionTtlMs: 1000 })
+  await brief.post('/workers', WORKER)
+  await brief.post('/select', { model_name: MODEL, token_ids: tokensUpTo(9), selection_id: 'f' })
   await until('it has expired', async () => {
-    const { text } = await s.get('/metrics')
+    const { text } = await brief.get('/metrics')
     return /^homing_select_pending_lost_total\{reason="expired"\} 1$/m.test(text) ? true : undefined
   })
-  t.equal((await reserve('d')).status, 404)
-  t.match((await s.get('/metrics')).text, /^homing_select_pending_lost_total\{reason="evicted"\} 1$/m)
+  t.equal((await brief.post('/reservations', { ...NAMES, selection_id: 'f' })).status, 404)
 })
 
 t.test('a request that is never freed expires', async t => {

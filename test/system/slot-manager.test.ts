@@ -29,6 +29,14 @@ async function begin(t: Test, options: Partial<FleetOptions> = {}): Promise<Flee
   return fleet
 }
 
+let ordinary: Promise<Fleet> | undefined
+/** For all tests that give no options: each leaves it without load and faults. */
+function ordinaryFleet(): Promise<Fleet> {
+  ordinary ??= startFleet({ engines: [{}] })
+  return ordinary
+}
+t.teardown(async () => (await ordinary)?.stop())
+
 type Load = KeyView['load']
 
 async function loadOf(fleet: Fleet): Promise<Load> {
@@ -65,7 +73,7 @@ async function held(fleet: Fleet, more: object = {}, count = 1) {
 }
 
 t.test('blocks, prefill and requests count while it runs', async t => {
-  const { load, end } = await held(await begin(t))
+  const { load, end } = await held(await ordinaryFleet())
   t.match(load, { active_blocks: 10, prefill_tokens: PROMPT_TOKENS, requests: 1 })
   await end()
 })
@@ -83,11 +91,11 @@ t.test('--no-router-track-prefill-tokens: no prefill counts', async t => {
 })
 
 t.test('--no-router-assume-kv-reuse: equal prompts have blocks of their own', async t => {
-  for (const [router, blocks] of [
-    [[], 10],
-    [['--no-router-assume-kv-reuse'], 30],
+  for (const [fleet, blocks] of [
+    [await ordinaryFleet(), 10],
+    [await begin(t, { router: ['--no-router-assume-kv-reuse'] }), 30],
   ] as const) {
-    const { load, end } = await held(await begin(t, { router }), {}, 3)
+    const { load, end } = await held(fleet, {}, 3)
     t.match(load, { active_blocks: blocks, requests: 3 })
     await end()
   }
@@ -96,7 +104,7 @@ t.test('--no-router-assume-kv-reuse: equal prompts have blocks of their own', as
 t.test(
   'assume_kv_reuse and track_prefill_tokens of a request change what it counts for, and nothing else',
   async t => {
-    const fleet = await begin(t)
+    const fleet = await ordinaryFleet()
     for (const [override, blocks, prefillTokens] of [
       [{ assume_kv_reuse: true, track_prefill_tokens: true }, 10, 3 * PROMPT_TOKENS],
       [{ assume_kv_reuse: false }, 30, 3 * PROMPT_TOKENS],
@@ -124,12 +132,12 @@ t.test(
 )
 
 t.test('--router-track-output-blocks: what is generated counts, and not beyond its expected end', async t => {
-  for (const [router, agentHints, least, most] of [
-    [[], {}, 10, 10],
-    [['--router-track-output-blocks'], {}, 20, 6000],
-    [['--router-track-output-blocks'], { osl: 1 }, 10, 10],
+  const tracking = await begin(t, { router: ['--router-track-output-blocks'] })
+  for (const [fleet, agentHints, least, most] of [
+    [await ordinaryFleet(), {}, 10, 10],
+    [tracking, {}, 20, 6000],
+    [tracking, { osl: 1 }, 10, 10],
   ] as const) {
-    const fleet = await begin(t, { router })
     await fleet.engines[0]!.faults({ slowMs: 5 })
     const leaves = new AbortController()
     const body = {
@@ -159,12 +167,12 @@ t.test('--router-track-output-blocks: what is generated counts, and not beyond i
     }
     leaves.abort()
     await fleet.drained()
-    await fleet.stop()
+    await fleet.engines[0]!.faults({ slowMs: 0 })
   }
 })
 
 t.test('the first token ends the prefill of a request, not its blocks', async t => {
-  const fleet = await begin(t)
+  const fleet = await ordinaryFleet()
   await fleet.engines[0]!.faults({ slowMs: 20 })
   const leaves = new AbortController()
   const body = { model: MODEL, prompt: prompt(), max_tokens: 100_000, ignore_eos: true, stream: true }
@@ -175,13 +183,15 @@ t.test('the first token ends the prefill of a request, not its blocks', async t 
   t.match(load, { active_blocks: 10, prefill_tokens: 0, requests: 1 })
   leaves.abort()
   await fleet.drained()
+  await fleet.engines[0]!.faults({ slowMs: 0 })
 })
 
 t.test(
   'a client that leaves frees its place, before the first token and in the middle of a stream',
   async t => {
-    const fleet = await begin(t)
+    const fleet = await ordinaryFleet()
     const [engine] = fleet.engines
+    const before = await gone(fleet)
     const body = { model: MODEL, prompt: prompt(), max_tokens: 100_000, ignore_eos: true, stream: true }
     const early = new AbortController()
     await engine!.faults({ hang: 'generation' })
@@ -197,14 +207,18 @@ t.test(
     for await (const _ of stream.body) break
     late.abort()
     await fleet.drained()
-    const metrics = await fleet.send('/metrics')
-    t.match(metrics.text, /homing_gateway_clients_gone_total\{route="completions"\} 2/)
+    t.equal(await gone(fleet), before + 2)
     await engine!.faults({ slowMs: 0 })
     const again = await fleet.send('/v1/completions', { body: { ...body, max_tokens: 1, stream: false } })
     t.equal(again.status, 200)
     await fleet.caughtUp(fleet.engines)
   },
 )
+
+async function gone(fleet: Fleet): Promise<number> {
+  const { text } = await fleet.send('/metrics')
+  return Number(/^homing_gateway_clients_gone_total\{route="completions"\} (\d+)$/m.exec(text)?.[1] ?? 0)
+}
 
 t.test('a worker that goes and comes back begins with an empty load and index', async t => {
   const fleet = await begin(t, { engines: [{}, {}] })

@@ -19,6 +19,6 @@ const SMALL = join(
 t.test(
   'on the small trace kv reuses more than round-robin, as predicted, and the index is exact',
   async t => {
-    await compare(t, 4, readTrace(SMALL).slice(0, 200), 200)
+    await compare(t, 4, readTrace(SMALL).slice(0, 200), 100)
   },
 )

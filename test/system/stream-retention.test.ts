@@ -11,8 +11,10 @@ import { RouterClient, startProcess, startTestRouter, type ThreadEngine, until }
 const STREAM = 'homing-kv-default'
 const RETENTION_MS = 4000
 const NANOS = 1_000_000
+const HOUR_MS = 3_600_000
 const needsServer = { skip: NO_NATS_SERVER } as const
 const PURGED = 'homing_stream_purged_messages_total'
+const TAKEN = 'homing_stream_snapshots_total{outcome="taken"}'
 
 async function world(t: Test) {
   const nats = await NatsServer.start({ streams: [] })
@@ -106,6 +108,13 @@ t.test(
       await work(first.client, 1)
       return (await state()).first_seq > before ? true : undefined
     })
+    const taken = await counter(first.client, TAKEN)
+    await until('there is a snapshot of about now', async () => {
+      await work(first.client, 1)
+      return (await counter(first.client, TAKEN)) > taken ? true : undefined
+    })
+    // A third router that takes long to start must find what came behind it.
+    await edit({ max_age: HOUR_MS * NANOS })
     await isExact(t, first.client, engines)
     await first.stop()
     const third = await routerAt(t, nats, engines)

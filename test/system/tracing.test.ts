@@ -6,6 +6,7 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { chunksOf, RouterClient, send, startTestRouter, until } from './fleet.ts'
 import { type RawRequest, startRawEngine } from './raw-engine.ts'
@@ -289,12 +290,7 @@ t.test('a collector that is silent costs no request, and what waits has a bound'
 
 t.test('a collector that is not there is told of once, and counted', async t => {
   const gone = await startCollector(t)
-  const closed = createServer()
-  closed.listen(0, '127.0.0.1')
-  await once(closed, 'listening')
-  const { port } = closed.address() as AddressInfo
-  closed.close()
-  const { client, router } = await startRouter(t, `http://127.0.0.1:${port}`, [whole])
+  const { client, router } = await startRouter(t, `http://127.0.0.1:${await freePort()}`, [whole])
   t.equal((await client.send('/v1/completions', { body: { model: MODEL, prompt: 'x' } })).status, 200)
   await until('its spans have failed', async () => {
     const { failed = 0, waiting = 0 } = await spansAt(router.url)

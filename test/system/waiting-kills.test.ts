@@ -134,7 +134,8 @@ async function startRouter(engines: readonly EngineProcess[]): Promise<TestProce
     [
       ...['--port', String(await freePort()), '--host', '127.0.0.1', ...workers, '--log-level', 'silent'],
       ...['--router-queue-threshold', '1', '--router-event-threads', '1', '--tokenizer-threads', '1'],
-      ...['--router-tenant-weight', 'b=3', '--probe-interval', '300ms'],
+      // No engine is taken to be down because the machine is busy.
+      ...['--router-tenant-weight', 'b=3', '--probe-interval', '300ms', '--probe-timeout', '10s'],
     ],
     { canFail: true },
   )
