@@ -66,6 +66,12 @@ t.test('all faults are reported together', async t => {
   ])
 })
 
+t.test('URLs of several workers in one word are told how to be given', async t => {
+  const [fault, ...others] = faultsOf(['--worker', 'http://a:8001,http://b:8001'])
+  t.match(fault, /has several URLs: give --worker once for each$/)
+  t.strictSame(others, [])
+})
+
 t.test('the error has a stable code and names the command', async t => {
   t.throws(() => parseSettings(routerCommand, ['--port', '-1'], {}), {
     code: 'HOMING_CONFIG_BAD_SETTINGS',

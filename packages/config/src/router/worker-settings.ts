@@ -160,6 +160,7 @@ export const workerSettings = [
 
 function faultOfWorkerUrl(text: string): string | undefined {
   const url = URL.parse(text)
+  if (/,\s*https?:/i.test(text)) return 'has several URLs: give --worker once for each'
   if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
   if (url.protocol !== 'http:' && url.protocol !== 'https:')
     return `has the scheme ${openName(url.protocol.slice(0, -1))}; use http or https`

@@ -487,7 +487,11 @@ class NodeExchange implements HttpExchange, OpenExchange {
     // It waits for another answer of its connection, or the connection ends.
     const into = socket?.writable === true ? socket : response
     let hasRoom = true
-    for (const piece of chunkOf(bytes)) hasRoom = into.write(piece)
+    const pieces = chunkOf(bytes)
+    const isLong = pieces.length > 1
+    if (isLong) socket?.cork()
+    for (const piece of pieces) hasRoom = into.write(piece)
+    if (isLong) socket?.uncork()
     // Node tells a response of the drain only if the response itself had no room.
     if (!hasRoom && into === socket && socket.listenerCount('drain', this.#drained) === 0) {
       socket.once('drain', this.#drained)
