@@ -5,9 +5,9 @@
  *   cxl_state_transition         of blocks in pools that the rank does not hold, with `sequence_hashes`
  *
  * Both are read leniently, because a peer may be of another version: members that are not known are kept as
- * they are, those of a transition in its `cxl_metadata`; a label or transition that cannot be used is left out and counted; the block itself counts
- * without it. A transition without `sequence_hashes`, as other implementations write it, says nothing that
- * could be used, because it does not say where its blocks are.
+ * they are, those of a transition in its `cxl_metadata`; a label or transition that cannot be used is left
+ * out and counted; the block itself counts without it. A transition without `sequence_hashes`, as other
+ * implementations write it, says nothing that could be used, because it does not say where its blocks are.
  */
 
 import { tryBits64 } from '@homing/base'

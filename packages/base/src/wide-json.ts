@@ -28,7 +28,7 @@ export function parseWideJson(text: string): unknown {
   return LONG.test(text) ? JSON.parse(quoteLongIntegers(text)) : value
 }
 
-/** Parses a short JSON text; whole numbers of 64 bits that a double cannot hold are bigints. Throws SyntaxError. */
+/** Parses a short JSON text; whole numbers of 64 bits that no double has are bigints. Throws SyntaxError. */
 export function parseExactJson(text: string): unknown {
   return parseJson(text, (_name, value, context) => {
     if (typeof value !== 'number' || Number.isSafeInteger(value)) return value

@@ -8,8 +8,8 @@
  * Members that this version does not know are written as they were read.
  *
  * Of blocks in pools that the worker key does not hold there is a `cxl_state_transition`, with
- * `sequence_hashes` beside the engine's own hashes: no stored block says where they are. Its `cxl_metadata` has
- * the members of their places that this version does not know.
+ * `sequence_hashes` beside the engine's own hashes: no stored block says where they are. Its `cxl_metadata`
+ * has the members of their places that this version does not know.
  */
 
 import { parseExactJson, wideJson } from '@homing/base'

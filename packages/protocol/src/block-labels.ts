@@ -9,7 +9,8 @@
  *                  changed
  *
  * Ids of workers are of 64 bits, kept as their words. Members that are not known are kept as a text
- * (label-members.ts); those of a transition are passed over. Source: the forms of NVIDIA Dynamo's router for MoE models over CXL memory.
+ * (label-members.ts); those of a transition are passed over. Source: the forms of NVIDIA Dynamo's router for
+ * MoE models over CXL memory.
  */
 
 import { MembersRead, membersIn } from './label-members.ts'

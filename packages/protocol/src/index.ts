@@ -43,6 +43,7 @@ export {
   unreadEvents,
 } from './kv-event.ts'
 export {
+  isMembersText,
   LABEL_MEMBERS_BYTES_MAX,
   LABEL_MEMBERS_DEPTH_MAX,
   LabelMembersError,

@@ -1,6 +1,7 @@
 /**
- * Label members: members of a label that this version does not know, kept for those that do. All of a label are
- * one text: a JSON object without spaces, its names in ascending order, so that equal members are equal texts.
+ * Label members: members of a label that this version does not know, kept for those that do. All of a label
+ * are one text: a JSON object without spaces, its names in ascending order, so that equal members are equal
+ * texts.
  *
  * JSON is what dumps have, so bytes, extensions, NaN and texts that are no Unicode are not kept; nor are
  * members of more bytes or levels than below, as a text. Then none of the label is: half of what belongs
@@ -37,6 +38,16 @@ export function labelMembers(members: Iterable<readonly [name: string, value: un
 /** What `labelMembers` was made of. */
 export function membersIn(text: string | undefined): Readonly<Record<string, unknown>> {
   return text === undefined ? {} : (parseExactJson(text) as Record<string, unknown>)
+}
+
+/** Whether `labelMembers` has made this text. */
+export function isMembersText(text: string): boolean {
+  try {
+    return labelMembers(Object.entries(membersIn(text))) === text
+  } catch (error) {
+    if (!(error instanceof LabelMembersError) && !(error instanceof SyntaxError)) throw error
+    return false
+  }
 }
 
 /** Members as they are read, one by one, from a message. */

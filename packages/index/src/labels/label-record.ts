@@ -10,7 +10,7 @@ export interface PoolPlace {
   readonly poolId: number | undefined
   /** Ids of the workers that reach it beside the one that says so, pairs [lo, hi]. */
   readonly workerIds: Int32Array
-  /** What else was said of it, as a text that nothing here reads. Only stores say any; transitions keep it. */
+  /** What else stores said of it, as a text that nothing here reads. Transitions keep it. */
   readonly members?: string
 }
 

@@ -71,7 +71,7 @@ export class LabelTable {
   readonly #isLegal: TransitionRule
   readonly #places: LabelPlaces
   readonly #sets: WorkerIdSets
-  /** What else stores say of experts and places: the flags of blocks and records have the numbers of these. */
+  /** What else stores say of experts and places: the flags of blocks and records have their numbers. */
   readonly #texts: LabelTexts
   /** The record that is looked at next where room is needed. */
   #hand = 0

@@ -1,8 +1,8 @@
 /**
- * Label texts: what is said of blocks and records as a text that nothing here reads, each text once, by a number
- * that stands in their flags. Readers of labels have no use for texts, so these are on the heap of the writer,
- * and nodes of the label memory stay unused for them: memory that is never written is not taken from the
- * system. At most half of the nodes.
+ * Label texts: what is said of blocks and records as a text that nothing here reads, each text once, by a
+ * number that stands in their flags. Readers of labels have no use for texts, so these are on the heap of the
+ * writer, and nodes of the label memory stay unused for them: memory that is never written is not taken from
+ * the system. At most half of the nodes.
  */
 
 import { NODE_WORDS } from './label-words.ts'
