@@ -43,7 +43,7 @@ export function membersIn(text: string | undefined): Readonly<Record<string, unk
 /** Whether `labelMembers` has made this text. */
 export function isMembersText(text: string): boolean {
   try {
-    return labelMembers(Object.entries(membersIn(text))) === text
+    return text.startsWith('{') && labelMembers(Object.entries(membersIn(text))) === text
   } catch (error) {
     if (!(error instanceof LabelMembersError) && !(error instanceof SyntaxError)) throw error
     return false
