@@ -1,4 +1,4 @@
-/** Labels in checkpoints: members that are not known come back, and a text that is none of them is refused. */
+/** Labels in checkpoints: members that are not known come back, and a text that is none is refused. */
 
 import { createLabelMemory, LabelTable, labelImageOf, readLabelImage } from '@homing/index'
 import t from 'tap'
