@@ -35,7 +35,7 @@ import {
   readRegistration as readSlotRegistration,
   readUnregistration as readSlotUnregistration,
 } from '../../actors/slot-service/src/requests.ts'
-import { parseWideJson, wideJson } from '../../packages/base/src/wide-json.ts'
+import { parseExactJson, parseWideJson, wideJson } from '../../packages/base/src/wide-json.ts'
 import { readTokens } from '../../packages/doctor/src/own-request.ts'
 import { readEngineSleep, sleepStateIn } from '../../packages/fleet/src/engine-sleep.ts'
 import {
@@ -525,6 +525,15 @@ export const BODY_DECODERS: readonly Decoder[] = [
     bytes => wideJson(parseWideJson(textOf(bytes))).length,
     {
       seeds: [DUMP, '[12345678901234567890,-1234567890123456.5e3,"12345678901234567890"]'],
+      refusals: [SyntaxError],
+    },
+  ),
+  ofJson(
+    'packages/base/src/wide-json.ts',
+    'parseExactJson',
+    bytes => wideJson(parseExactJson(textOf(bytes))).length,
+    {
+      seeds: ['{"a":[1,18446744073709551615,-9223372036854775808,1e20],"b":{"c":"1234567890123456"}}'],
       refusals: [SyntaxError],
     },
   ),

@@ -176,7 +176,11 @@ const CHECKPOINT = Buffer.concat(
       localHashes: new Int32Array([1, 2, 3, 4]),
       parents: new Int32Array([0, 1]),
       held: new Int32Array(0),
-      labels: Int32Array.of(0x4c42_0002, 1, 1, 9, 0, 1, 2, 3, 4, 15, 1, 2, 3, 3, 7, 1),
+      // With one set of workers, one text ({"a":1}) and one record.
+      labels: Int32Array.from([
+        ...[0x4c42_0003, 1, 1, 9, 0, 1, 7, 0x2261_227b, 0x7d_313a],
+        ...[1, 2, 3, 4, 15, 1, 2, 3, 3, 7, 1, 1, 0],
+      ]),
       orphans: new Int32Array(0),
     },
   }),

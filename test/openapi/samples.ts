@@ -190,7 +190,7 @@ async function withLabels(look: (client: RouterClient) => Promise<void>): Promis
       { cxlMetadata: pooled },
       { moeMetadata: { ...expert, expertGroup: 2 }, cxlMetadata: pooled },
       { cxlMetadata: pooled },
-      { moeMetadata: expert, cxlMetadata: { ...pooled, poolId: 2 } },
+      { moeMetadata: expert, cxlMetadata: { ...pooled, poolId: 2, members: { heat: 1 } } },
     ]
     const blocks = labels.map((label, i) => ({
       ...{ hash: BigInt(i + 1), tokens: TOKENS.slice(i * BLOCK, (i + 1) * BLOCK) },

@@ -227,6 +227,7 @@ const labelledSteps = fc.array(
         from: fc.nat({ max: 3 }),
         expert: fc.option(fc.tuple(fc.nat(3), fc.nat(3), fc.option(fc.nat(2), { nil: undefined }))),
         place: fc.option(fc.constantFrom(...POOL_STATES)),
+        members: fc.constantFrom(undefined, { heat: [1, -0.5, null, { ä: 'ü' }] }, { a: 2n ** 64n - 1n }),
       }),
     },
     {
@@ -279,7 +280,7 @@ t.test('labels and transitions of any history are those of @homing/publisher', {
         await theirs.call('publish_cxl_state_transition', [null, [keyOf(chain)], state, pool, workers])
         ours.publishCxlStateTransition([keyOf(chain)], state, { poolId: pool, accessibleWorkers: workers })
       } else {
-        const { chain, expert, place } = step
+        const { chain, expert, place, members } = step
         const at = Math.min(step.from, chain.length - 1)
         const keys = chain.slice(at).map((_, i) => keyOf(chain.slice(0, at + i + 1)))
         const parent = at === 0 ? undefined : keyOf(chain.slice(0, at))
@@ -288,8 +289,11 @@ t.test('labels and transitions of any history are those of @homing/publisher', {
         await theirs.call('publish_stored', [null, [...tokens], null, keys, 0, parent ?? null], {
           // Alternately one for all blocks, and one for each.
           moe_metadata:
-            expert && (at % 2 === 0 ? { layer_id, expert_id, expert_group } : keys.map(() => expert)),
-          cxl_metadata: place && keys.map((_, i) => (i === 0 ? [place, 7, [1, 2]] : null)),
+            expert &&
+            (at % 2 === 0
+              ? { layer_id, expert_id, expert_group, members }
+              : keys.map(() => [layer_id, expert_id, expert_group, members ?? null])),
+          cxl_metadata: place && keys.map((_, i) => (i === 0 ? [place, 7, [1, 2], members ?? null] : null)),
         })
         ours.stored(
           parent,
@@ -297,9 +301,10 @@ t.test('labels and transitions of any history are those of @homing/publisher', {
             hash,
             tokens: tokens.slice(i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE),
             ...(expert && {
-              moeMetadata: { layerId: expert[0], expertId: expert[1], expertGroup: expert[2] },
+              moeMetadata: { layerId: expert[0], expertId: expert[1], expertGroup: expert[2], members },
             }),
-            ...(place && i === 0 && { cxlMetadata: { state: place, poolId: 7, accessibleWorkers: [1, 2] } }),
+            ...(place &&
+              i === 0 && { cxlMetadata: { state: place, poolId: 7, accessibleWorkers: [1, 2], members } }),
           })),
         )
       }
@@ -323,6 +328,7 @@ t.test('labels and transitions of any history are those of @homing/publisher', {
 t.test('labels that cannot be are refused, and nothing of the call is published', { skip }, async t => {
   const publisher = await PythonPublisher.start(t)
   const store = (options: object): Call => ['publish_stored', [null, [1, 2, 3, 4], null, [2]], options]
+  const withMembers = (members: unknown) => store({ moe_metadata: { layer_id: 1, expert_id: 2, members } })
   const move = (...args: readonly unknown[]): Call => ['publish_cxl_state_transition', [null, [2], ...args]]
   const wrong: readonly (readonly [Call, RegExp])[] = [
     [store({ moe_metadata: [] }), /moe_metadata has 0 entries; give one for each block/],
@@ -333,6 +339,11 @@ t.test('labels that cannot be are refused, and nothing of the call is published'
     [store({ moe_metadata: { layer: 1 } }), /its moe_metadata is .*; use a MoeMetadata/],
     [store({ cxl_metadata: { state: 'cxl' } }), /its state is cxl; use one of local_gpu, in_transit/],
     [store({ cxl_metadata: { pool_id: 2 ** 32 } }), /its pool_id is 4294967296; use a whole number/],
+    [withMembers({ layer_id: 1 }), /layer_id is among its members; use the field for it/],
+    [withMembers({ a: 'x'.repeat(2000) }), /its members have 2008 bytes as JSON; use at most 1024/],
+    [withMembers({ a: [[[[[[[[[1]]]]]]]]] }), /its members have more than 8 levels/],
+    [withMembers({ a: 2n ** 64n }), /its members have a whole number beyond 64 bits/],
+    [withMembers([1]), /its members are .*; use a dict with texts as keys/],
     [move('in_transit'), /goes to in_transit without a pool_id; name the pool/],
     [move('in_transit', 1, [-1]), /a worker with access has id -1; use whole numbers/],
     [

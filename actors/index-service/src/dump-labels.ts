@@ -4,10 +4,10 @@
  *   moe_metadata, cxl_metadata   of a stored block
  *   cxl_state_transition         of blocks in pools that the rank does not hold, with `sequence_hashes`
  *
- * Both are read leniently, because a peer may be of another version: fields that are not known are passed
- * over, and a label or transition that cannot be used is left out and counted; the block itself counts
- * without it. A transition without `sequence_hashes`, as other implementations write it, says nothing that
- * could be used, because it does not say where its blocks are.
+ * Both are read leniently, because a peer may be of another version: members that are not known are kept as
+ * they are, those of a transition in its `cxl_metadata`; a label or transition that cannot be used is left
+ * out and counted; the block itself counts without it. A transition without `sequence_hashes`, as other
+ * implementations write it, says nothing that could be used, because it does not say where its blocks are.
  */
 
 import { tryBits64 } from '@homing/base'
@@ -16,6 +16,9 @@ import {
   ACCESSIBLE_WORKERS_MAX,
   type KvExpert,
   type KvPoolPlace,
+  LABEL_MEMBERS_DEPTH_MAX,
+  LabelMembersError,
+  labelMembers,
   POOL_STATES,
   type PoolState,
 } from '@homing/protocol'
@@ -33,10 +36,13 @@ type Fields = Readonly<Record<string, unknown>>
 
 const U32_MAX = 0xffff_ffff
 const TRANSITION_BLOCKS_MAX = 65_536
+const LONG_INTEGER = /^-?[1-9]\d{15,}$/
 
 /** What was left out of a dump because it cannot be used. */
 export interface LeftOut {
   labels: number
+  /** Labels that are used without the members that are not known here. */
+  members: number
   transitions: number
 }
 
@@ -44,9 +50,9 @@ export interface LeftOut {
 export function readExpert(value: unknown, leftOut: LeftOut): KvExpert | undefined {
   if (value === undefined || value === null) return undefined
   const expert = usable(() => {
-    const { layer_id: layer, expert_id: expertId, expert_group: group } = fieldsOf(value)
+    const { layer_id: layer, expert_id: expertId, expert_group: group, ...others } = fieldsOf(value)
     const expertGroup = group === undefined || group === null ? undefined : u32(group)
-    return { layerId: u32(layer), expertId: u32(expertId), expertGroup }
+    return { layerId: u32(layer), expertId: u32(expertId), expertGroup, ...membersOf(others, leftOut) }
   })
   if (expert === undefined) leftOut.labels++
   return expert
@@ -60,11 +66,12 @@ export function readPlace(
 ): KvPoolPlace | undefined {
   if (value === undefined || value === null) return undefined
   const place = usable(() => {
-    const { state = 'local_gpu', pool_id: pool, accessible_workers: workers } = fieldsOf(value)
-    const { workers_of: first } = fieldsOf(value)
-    if (first === undefined || first === null) return placeOf(state, pool, workers)
-    const { accessibleWorkers } = before[u32(first)] ?? unusable()
-    return { ...placeOf(state, pool, undefined), accessibleWorkers }
+    const { state = 'local_gpu', pool_id: pool, accessible_workers: workers, ...more } = fieldsOf(value)
+    const { workers_of: first, ...others } = more
+    const isFirst = first === undefined || first === null
+    const told = isFirst ? undefined : (before[u32(first)] ?? unusable()).accessibleWorkers
+    const place = placeOf(state, pool, isFirst ? workers : undefined)
+    return { ...place, ...(told && { accessibleWorkers: told }), ...membersOf(others, leftOut) }
   })
   if (place === undefined) leftOut.labels++
   return place
@@ -78,7 +85,8 @@ export function readTransition(value: unknown, leftOut: LeftOut): PooledRun | un
     const engineHashes = hashesOf(fields['block_hashes'])
     const sequenceHashes = hashesOf(fields['sequence_hashes'])
     if (engineHashes.length !== sequenceHashes.length) return unusable()
-    const place = placeOf(fields['new_state'], fields['pool_id'], fields['accessible_workers'])
+    const told = placeOf(fields['new_state'], fields['pool_id'], fields['accessible_workers'])
+    const place = { ...told, ...membersOf(fieldsOf(fields['cxl_metadata'] ?? {}), leftOut) }
     return { engineHashes, sequenceHashes, place, experts: fields['moe_metadata'] ?? [] }
   })
   if (moved === undefined) {
@@ -105,6 +113,30 @@ function placeOf(state: unknown, pool: unknown, workers: unknown): KvPoolPlace {
     poolId: pool === undefined || pool === null ? undefined : u32(pool),
     accessibleWorkers: isNamed ? hashesOf(workers, ACCESSIBLE_WORKERS_MAX) : new Int32Array(0),
   }
+}
+
+/** None where they cannot be kept, which is counted. */
+function membersOf(others: Fields, leftOut: LeftOut): { readonly members?: string } {
+  try {
+    const members = labelMembers(Object.entries(others).map(([name, value]) => [name, numbered(value)]))
+    return members === undefined ? {} : { members }
+  } catch (thrown) {
+    if (!(thrown instanceof LabelMembersError)) throw thrown
+    leftOut.members++
+    return {}
+  }
+}
+
+/** Whole numbers of 16 digits or more are texts where JSON of peers is read (packages/base, wide-json.ts). */
+function numbered(value: unknown, depth = LABEL_MEMBERS_DEPTH_MAX): unknown {
+  if (typeof value === 'string') {
+    if (!LONG_INTEGER.test(value)) return value
+    return tryBits64(value) === undefined ? Number(value) : BigInt(value)
+  }
+  // What is deeper is refused.
+  if (typeof value !== 'object' || value === null || depth === 0) return value
+  if (Array.isArray(value)) return value.map(each => numbered(each, depth - 1))
+  return new Map(Object.entries(value).map(([name, each]) => [name, numbered(each, depth - 1)]))
 }
 
 /** Pairs [lo, hi] of numbers of 64 bits, which may be signed. */

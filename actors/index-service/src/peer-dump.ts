@@ -62,7 +62,7 @@ export function dumpHead(
 export function readDump(
   peer: string,
   body: Uint8Array,
-  leftOut: LeftOut = { labels: 0, transitions: 0 },
+  leftOut: LeftOut = { labels: 0, members: 0, transitions: 0 },
 ): readonly RankDump[] {
   const fail = (why: string): never => {
     throw new BadDumpError(peer, why)

@@ -57,13 +57,13 @@ export class Peers {
     await new Promise<void>(resolve => clock.after(this.#options.waitMs, resolve))
     for (const url of this.#urls) {
       try {
-        const leftOut = { labels: 0, transitions: 0 }
+        const leftOut = { labels: 0, members: 0, transitions: 0 }
         const dumps = await this.#dumpOf(http, url, leftOut)
         this.dumps.used++
-        if (leftOut.labels + leftOut.transitions > 0)
+        if (leftOut.labels + leftOut.members + leftOut.transitions > 0)
           log.warn(
             { peer: url, ...leftOut },
-            'labels of the dump cannot be used: its blocks count without them',
+            'labels of the dump, or members of them, cannot be used: its blocks count without them',
           )
         return { url, dumps }
       } catch (thrown) {

@@ -1,6 +1,16 @@
 /** Labels in the service: what queries say of experts and pools, and dumps that another index reads. */
 
-import { type KvEvent, type KvLabels, type KvTransition, kvRemoved, type PoolState } from '@homing/protocol'
+import assert from 'node:assert/strict'
+import { dumpEvents, pooledEvents } from '@homing/fleet'
+import {
+  type KvEvent,
+  type KvLabels,
+  type KvTransition,
+  kvRemoved,
+  labelMembers,
+  type PoolState,
+} from '@homing/protocol'
+import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { readDump } from '../src/peer-dump.ts'
 import {
@@ -15,6 +25,7 @@ import {
 } from './service-world.ts'
 
 const PROMPT = tokensUpTo(16)
+const SOME_WORKERS = Int32Array.of(8, 0)
 const wide = (...ids: readonly number[]) => Int32Array.from(ids.flatMap(id => [id, 0]))
 
 function labelled(event: KvEvent, labels: Partial<KvLabels>): KvEvent {
@@ -240,11 +251,105 @@ t.test(
   },
 )
 
+const value = fc.letrec(tie => ({
+  value: fc.oneof(
+    { maxDepth: 4 },
+    fc.constantFrom(null, true, '', 'ä', '123456789012345', '01234567890123456', 0.5, 1e20, 2 ** 63, 1e300),
+    fc.string({ unit: 'grapheme', maxLength: 8 }),
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+    fc.bigInt({ min: -(2n ** 63n), max: 2n ** 64n - 1n }),
+    fc.array(tie('value'), { maxLength: 4 }),
+    fc.dictionary(fc.string({ maxLength: 4 }), tie('value'), { maxKeys: 4 }),
+  ),
+})).value
+const members = fc
+  .dictionary(fc.constantFrom('__proto__', 'constructor', '7', 'heat', 'ä'), value, { maxKeys: 3 })
+  .map(named => {
+    const text = labelMembers(Object.entries(named))
+    return text === undefined ? {} : { members: text }
+  })
+
+t.test('what comes out of a dump has the members that went in, whatever they are', async t => {
+  const same = fc.property(fc.array(fc.tuple(members, members), { minLength: 1, maxLength: 5 }), all => {
+    const labels = all.map(([ofExpert, ofPlace], i) => ({
+      engineHash: [i + 1, 0] as const,
+      sequenceHash: [i + 1, 9] as const,
+      moe: { ...expert(1, i), ...ofExpert },
+      place: {
+        state: 'cxl_pooled' as const,
+        poolId: 5,
+        accessibleWorkers: SOME_WORKERS,
+        ...ofPlace,
+      },
+    }))
+    const blocks = labels.map((label, i) => ({
+      engineHash: (i + 1).toString(16),
+      localHash: 'a',
+      parentEngineHash: i === 0 ? undefined : i.toString(16),
+      isReachable: true,
+      label,
+    }))
+    let id = 0
+    const events = [dumpEvents(7n, 0, blocks, () => id++), pooledEvents(7n, 0, labels, () => id++)]
+    const text = `{"m:default":{"block_size":4,"events":[${events.join()}]}}`
+    const leftOut = { labels: 0, members: 0, transitions: 0 }
+    const [rank] = readDump('http://peer', new TextEncoder().encode(text), leftOut)
+    assert.deepEqual(leftOut, { labels: 0, members: 0, transitions: 0 })
+    const { runs, pooled } = rank!
+    assert.deepEqual(
+      runs.map(run => run.labels),
+      [{ experts: labels.map(({ moe }) => moe), places: labels.map(({ place }) => place) }],
+    )
+    for (const { engineHashes, experts, place } of pooled) {
+      for (const [i, one] of experts.entries()) {
+        const label = labels[engineHashes[2 * i]! - 1]!
+        assert.deepEqual([one, place], [label.moe, label.place])
+      }
+    }
+    assert.equal(pooled.flatMap(({ experts }) => experts).length, labels.length)
+  })
+  t.doesNotThrow(() => fc.assert(same, { numRuns: 1000 }))
+})
+
+t.test('members go from dump to dump; those of a dump that cannot be kept are counted', async t => {
+  const { w, engines, first } = await told(t)
+  const others = { members: '{"heat":{"of":[1,18446744073709551615]}}' }
+  engines[0].publish(
+    labelled(stored([101, 102, 103, 104], PROMPT), {
+      experts: [{ ...expert(3, 0), ...others }],
+      places: Array.from({ length: 4 }, () => ({
+        state: 'local_gpu' as const,
+        poolId: undefined,
+        accessibleWorkers: wide(),
+        ...others,
+      })),
+    }),
+    ...TOLD.slice(1),
+    kvRemoved({ hashes: hashes(104) }),
+  )
+  await w.settle()
+  const second = await heir(w, engines, first.url, '10.0.0.9')
+  const third = await heir(w, engines, second.url, '10.0.0.10')
+  for (const { url } of [first, second, third]) {
+    const { text } = await w.ask(url, 'GET', '/dump')
+    const found = text.match(/"heat":\{"of":\[1,18446744073709551615\]\}/g) ?? []
+    t.equal(found.length, 5, 'one expert, three places of blocks, one in a transition')
+  }
+  const long = { layer_id: 1, expert_id: 2, heat: 'x'.repeat(2000) }
+  const blocks = [{ block_hash: 1, tokens_hash: 2, moe_metadata: long }]
+  const event = { worker_id: 7, event: { event_id: 0, data: { stored: { blocks } } } }
+  const text = JSON.stringify({ 'm:default': { block_size: 4, events: [event] } })
+  const leftOut = { labels: 0, members: 0, transitions: 0 }
+  const [rank] = readDump('http://peer', new TextEncoder().encode(text), leftOut)
+  t.strictSame(rank!.runs[0]!.labels!.experts, [expert(1, 2)])
+  t.strictSame(leftOut, { labels: 0, members: 1, transitions: 0 })
+})
+
 t.test('labels of a dump that cannot be used are left out and counted, and its blocks count', async t => {
   const block = { block_hash: 1, tokens_hash: 2 }
-  let leftOut = { labels: 0, transitions: 0 }
+  let leftOut = { labels: 0, members: 0, transitions: 0 }
   const read = (data: object) => {
-    leftOut = { labels: 0, transitions: 0 }
+    leftOut = { labels: 0, members: 0, transitions: 0 }
     const event = { worker_id: 7, event: { event_id: 0, data } }
     const text = JSON.stringify({ 'm:default': { block_size: 4, events: [event] } })
     return readDump('http://peer', new TextEncoder().encode(text), leftOut)
@@ -276,7 +381,7 @@ t.test('labels of a dump that cannot be used are left out and counted, and its b
     const [rank] = storedWith(labels)
     t.strictSame(rank!.runs[0]!.engineHashes, Int32Array.of(1, 0), JSON.stringify(labels).slice(0, 80))
     t.notOk(rank!.runs[0]!.labels)
-    t.strictSame(leftOut, { labels: 1, transitions: 0 })
+    t.strictSame(leftOut, { labels: 1, members: 0, transitions: 0 })
   }
   t.match(storedWith({ moe_metadata: { layer_id: 1 }, cxl_metadata: { state: 'local_gpu' } }), [
     { runs: [{ labels: { experts: [undefined], places: [{ state: 'local_gpu' }] } }] },
@@ -301,12 +406,12 @@ t.test('labels of a dump that cannot be used are left out and counted, and its b
     { accessible_workers: many },
   ]) {
     t.strictSame(read({ cxl_state_transition: { ...transition, ...wrong } }), [])
-    t.strictSame(leftOut, { labels: 0, transitions: 1 })
+    t.strictSame(leftOut, { labels: 0, members: 0, transitions: 1 })
   }
   for (const experts of [[null, null], [{ layer_id: 1 }], 'all']) {
     const [rank] = read({ cxl_state_transition: { ...transition, moe_metadata: experts } })
     t.strictSame([rank!.pooled.length, rank!.pooled[0]!.experts[0]], [1, undefined])
-    t.strictSame(leftOut, { labels: 1, transitions: 0 })
+    t.strictSame(leftOut, { labels: 1, members: 0, transitions: 0 })
   }
   t.strictSame(read({ cxl_state_transition: 'all' }), [])
   t.throws(() => storedWith({ block_hash: 'one' }), /event 0 of "m:default" cannot be read/)

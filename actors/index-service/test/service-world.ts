@@ -109,7 +109,7 @@ export class ServiceWorld {
         openRequestsMax: 8,
         threads: 2,
         indexBytes: 8 * 1024 * 1024,
-        labelBytes: 1 << 16,
+        labelBytes: 1 << 17,
         workerSlotsMax: 8,
         replayTimeoutMs: 500,
         registrations: [],

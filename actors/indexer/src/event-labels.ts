@@ -55,6 +55,8 @@ export interface LabelStatus extends LabelStats {
   readonly unplaced: number
   /** Counter: images that left out the labels, because they were too many (LABEL_IMAGE_WORDS_MAX). */
   readonly unsaved: number
+  /** Counter: labels whose unknown members could not be kept (packages/protocol, label-members.ts). */
+  readonly membersLeftOut: number
 }
 
 type Words = readonly [low: number, high: number]
@@ -87,6 +89,7 @@ export class EventLabels implements DumpedLabels {
   readonly #sequence = new Int32Array(2)
   #unplaced = 0
   #unsaved = 0
+  #membersLeftOut = 0
 
   /** `memory`: of the table, empty; undefined keeps no labels. `keepsOrphans`: see IndexerArgs. */
   constructor(index: BlockIndex, layers: LayerSlots, memory: LabelMemory | undefined, keepsOrphans: boolean) {
@@ -107,7 +110,14 @@ export class EventLabels implements DumpedLabels {
 
   status(): LabelStatus | undefined {
     const stats = this.#table?.stats()
-    return stats && { ...stats, unplaced: this.#unplaced, unsaved: this.#unsaved }
+    return (
+      stats && {
+        ...stats,
+        unplaced: this.#unplaced,
+        unsaved: this.#unsaved,
+        membersLeftOut: this.#membersLeftOut,
+      }
+    )
   }
 
   /** Whether anything was ever said of a block. */
@@ -135,6 +145,7 @@ export class EventLabels implements DumpedLabels {
   ): void {
     const table = this.#table
     if (table === undefined) return
+    this.#membersLeftOut += labels?.membersLeftOut ?? 0
     // Without labels it is news only to blocks that have a record.
     if (labels === undefined && !this.#hasRecord(workerSlot, hashes)) return
     const count = hashes.length / 2
@@ -361,18 +372,22 @@ export class EventLabels implements DumpedLabels {
   }
 }
 
-function placeOf({ state, poolId, accessibleWorkers }: KvPoolPlace): PoolPlace {
-  return { state: CODES[state], poolId, workerIds: accessibleWorkers }
+function placeOf({ state, poolId, accessibleWorkers, members }: KvPoolPlace): PoolPlace {
+  const place = { state: CODES[state], poolId, workerIds: accessibleWorkers }
+  return members === undefined ? place : { ...place, members }
 }
 
 function dumpedOf({ engineHash, sequenceHash, moe, place }: LabelRecord): DumpedLabel {
-  const { state, poolId, workerIds } = place
+  const { state, poolId, workerIds, members } = place
   const name = nameOf(state)
   return {
     engineHash,
     sequenceHash,
     moe,
-    place: name === 'untold' ? undefined : { state: name, poolId, accessibleWorkers: workerIds },
+    place:
+      name === 'untold'
+        ? undefined
+        : { state: name, poolId, accessibleWorkers: workerIds, ...(members !== undefined && { members }) },
   }
 }
 

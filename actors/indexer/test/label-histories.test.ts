@@ -39,7 +39,8 @@ const WORKERS = 6
 const BLOCKS_MAX = 2
 const CHAINS = chainsOf(BLOCKS_MAX)
 const SLOTS = 8
-const LABEL_BYTES = 1 << 16
+/** With room for all members. */
+const LABEL_BYTES = 1 << 19
 
 type Step =
   | { readonly kind: 'act'; readonly worker: number; readonly step: CacheStep }
@@ -246,10 +247,13 @@ class Fleet {
     const place = one.cache.places.get(nameOf(chain))
     const told = label?.place
     assert.deepEqual(
-      { state: told?.state, poolId: told?.poolId, ids: told?.accessibleWorkers.length },
-      { state: place?.state, poolId: place?.poolId, ids: place?.accessibleWorkers.length },
+      { ...told, accessibleWorkers: told?.accessibleWorkers.length },
+      { ...place, accessibleWorkers: place?.accessibleWorkers.length },
       `${nameOf(chain)} of ${one.slot}`,
     )
+    const said = this.#said.get(nameOf(chain)) ?? []
+    const moe = label?.moe
+    if (moe !== undefined) assert.ok(said.some(each => isDeep(each, moe) && each.members === moe.members))
   }
 
   #act(one: LabelledWorker, step: CacheStep): void {

@@ -112,10 +112,11 @@ export type CacheStep =
   | { readonly kind: 'move'; readonly chain: Chain; readonly place: KvPoolPlace }
   | { readonly kind: 'clear' }
 
+const members = fc.constantFrom({}, {}, { members: '{"a":[1,2]}' }, { members: '{"a":1,"b":"ä"}' })
 const experts = fc.option(
   fc
-    .tuple(fc.nat(3), fc.constantFrom(0, 2 ** 32 - 1), fc.option(fc.nat(2), { nil: undefined }))
-    .map(([layerId, expertId, expertGroup]) => ({ layerId, expertId, expertGroup })),
+    .tuple(fc.nat(3), fc.constantFrom(0, 2 ** 32 - 1), fc.option(fc.nat(2), { nil: undefined }), members)
+    .map(([layerId, expertId, expertGroup, more]) => ({ layerId, expertId, expertGroup, ...more })),
   { nil: undefined },
 )
 const places = fc.record({
@@ -125,7 +126,10 @@ const places = fc.record({
     .uniqueArray(fc.nat(9), { maxLength: 8 })
     .map(ids => Int32Array.from(ids.flatMap(id => [id, 0]))),
 })
-const somePlace = fc.option(places, { nil: undefined })
+const somePlace = fc.option(
+  fc.tuple(places, members).map(([place, more]): KvPoolPlace => ({ ...place, ...more })),
+  { nil: undefined },
+)
 
 /** Chains of at most `blocksMax` blocks. */
 export function cacheSteps(blocksMax: number): fc.Arbitrary<CacheStep> {
@@ -237,10 +241,12 @@ export class LabelledCache {
     const name = nameOf(chain)
     const before = this.places.get(name)
     if (!isLegalTransition(before?.state ?? 'untold', place.state, place.poolId !== undefined)) return
-    if (place.state === 'in_transit') this.places.set(name, place)
-    else if (place.state === 'local_gpu')
-      this.places.set(name, { state: 'local_gpu', poolId: undefined, accessibleWorkers: new Int32Array(0) })
-    else this.places.set(name, { ...before!, state: place.state })
+    const more = before?.members === undefined ? {} : { members: before.members }
+    if (place.state === 'in_transit') this.places.set(name, { ...place, ...more })
+    else if (place.state === 'local_gpu') {
+      const local = { state: 'local_gpu', poolId: undefined, accessibleWorkers: new Int32Array(0) } as const
+      this.places.set(name, { ...local, ...more })
+    } else this.places.set(name, { ...before!, state: place.state })
     this.#settle(chain)
   }
 

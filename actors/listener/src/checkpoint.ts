@@ -14,6 +14,7 @@ import { GUESSED_LAYER, HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS, readLabelImage } f
 import {
   type CacheReadingRecord,
   HELD_TIERS,
+  isMembersText,
   type KvTier,
   openSealedBody,
   type SealedFields,
@@ -114,7 +115,12 @@ function readImage(image: SealedFields): KeyImage {
   }
   // Routers without labels have written none.
   const labels = image.has('labels') ? image.words('labels', 1) : new Int32Array(0)
-  image.require(readLabelImage(labels) !== undefined, 'labels are those of blocks')
+  const records = readLabelImage(labels)
+  image.require(records !== undefined, 'labels are those of blocks')
+  const members = new Set<string>()
+  for (const { moe, place } of records ?? [])
+    for (const text of [moe?.members, place.members]) if (text !== undefined) members.add(text)
+  image.require([...members].every(isMembersText), 'members of labels are those of labels')
   return {
     blockSizeTokens: image.has('blockSizeTokens') ? image.integer('blockSizeTokens', 1) : undefined,
     salts: image.list('salts').map(entry => {

@@ -17,6 +17,7 @@ const SIGNED_MIN = -(1n << 63n)
 /** A number of fewer digits is exact in a double. */
 const LONG = /\d{16}/
 const LONG_DIGITS = 16
+const WHOLE = /^-?\d+$/
 const [QUOTE, BACKSLASH, PLUS, MINUS, POINT, ZERO, NINE, LARGE_E, SMALL_E] = [
   34, 92, 43, 45, 46, 48, 57, 69, 101,
 ] as const
@@ -25,6 +26,16 @@ const [QUOTE, BACKSLASH, PLUS, MINUS, POINT, ZERO, NINE, LARGE_E, SMALL_E] = [
 export function parseWideJson(text: string): unknown {
   const value = parseJson(text)
   return LONG.test(text) ? JSON.parse(quoteLongIntegers(text)) : value
+}
+
+/** Parses a short JSON text; whole numbers of 64 bits that no double has are bigints. Throws SyntaxError. */
+export function parseExactJson(text: string): unknown {
+  return parseJson(text, (_name, value, context) => {
+    if (typeof value !== 'number' || Number.isSafeInteger(value)) return value
+    const { source } = context!
+    const whole = WHOLE.test(source!) ? BigInt(source!) : undefined
+    return whole === undefined || whole < SIGNED_MIN || whole > UNSIGNED_MAX ? value : whole
+  })
 }
 
 /** An integer of 0 … 2^64 − 1 as parseWideJson left it; undefined when it is anything else. */

@@ -175,7 +175,7 @@ const indexerSettings = [
     ...shared.labelWorkersShare,
     group: 'Index',
     env: 'HOMING_INDEXER_LABEL_WORKERS_SHARE',
-    help: 'Part of --label-bytes for lists of workers that reach pooled blocks, each different list once (homing_index_label_workers_used_ratio). A pooled block whose list finds no room is reached by its own worker alone.',
+    help: 'Part of --label-bytes for lists of workers that reach pooled blocks, each different list once (homing_index_label_workers_used_ratio). A pooled block whose list finds no room is reached by its own worker alone. Half of it at most is for members of labels that are not known.',
   },
 
   {

@@ -5,7 +5,13 @@ export interface DumpedLabel {
   readonly engineHash: readonly [low: number, high: number]
   readonly sequenceHash: readonly [low: number, high: number]
   readonly moe:
-    | { readonly layerId: number; readonly expertId: number; readonly expertGroup: number | undefined }
+    | {
+        readonly layerId: number
+        readonly expertId: number
+        readonly expertGroup: number | undefined
+        /** Those that this version does not know: a JSON object. */
+        readonly members?: string
+      }
     | undefined
   readonly place:
     | {
@@ -13,6 +19,8 @@ export interface DumpedLabel {
         readonly poolId: number | undefined
         /** Ids of workers, pairs [lo, hi]. */
         readonly accessibleWorkers: Int32Array
+        /** As those of `moe`. */
+        readonly members?: string
       }
     | undefined
 }
@@ -40,7 +48,7 @@ export interface DumpedLabels {
 
 /** What is equal in the labels that may share a transition, beside their workers. */
 export function transitionOf({ place }: DumpedLabel): string {
-  return `${place?.state} ${place?.poolId}`
+  return `${place?.state} ${place?.poolId} ${place?.members}`
 }
 
 export function isInPool({ place }: DumpedLabel): boolean {

@@ -5,11 +5,14 @@
  * Labels of blocks are in `moe_metadata` and `cxl_metadata` of a stored block, only where there are any. An
  * event has each list of workers once: later blocks have an empty one, and in `workers_of` the position in
  * the event of the block that has it. A reader that does not know that finds them reached by no other worker.
+ * Members that this version does not know are written as they were read.
+ *
  * Of blocks in pools that the worker key does not hold there is a `cxl_state_transition`, with
- * `sequence_hashes` beside the engine's own hashes: no stored block says where they are.
+ * `sequence_hashes` beside the engine's own hashes: no stored block says where they are. Its `cxl_metadata`
+ * has the members of their places that this version does not know.
  */
 
-import { wideJson } from '@homing/base'
+import { parseExactJson, wideJson } from '@homing/base'
 import { type DumpedLabel, transitionOf } from './dumped-labels.ts'
 import type { IndexedBlock } from './key-dumps.ts'
 import { EVENT_BLOCKS_MAX } from './slice-ids.ts'
@@ -64,7 +67,8 @@ export function pooledEvents(
 ): string {
   const events: string[] = []
   for (const run of runsOf(labels)) {
-    const { state, ...rest } = placeView(run[0]!.place!)
+    const { members, ...place } = run[0]!.place!
+    const { state, ...rest } = placeView(place)
     const moves = {
       block_hashes: run.map(({ engineHash }) => wordsNumber(...engineHash)),
       sequence_hashes: run.map(({ sequenceHash }) => wordsNumber(...sequenceHash)),
@@ -73,6 +77,7 @@ export function pooledEvents(
       ...(run.some(({ moe }) => moe !== undefined) && {
         moe_metadata: run.map(({ moe }) => (moe === undefined ? null : expertView(moe))),
       }),
+      ...(members !== undefined && { cxl_metadata: membersView(members) }),
     }
     const event = { event_id: nextEventId(), data: { cxl_state_transition: moves }, dp_rank: dpRank }
     events.push(wideJson({ worker_id: instanceId, storage_tier: 'device', event }))
@@ -108,27 +113,37 @@ function labelsOf(label: DumpedLabel | undefined, position: number, firsts: Map<
 type Place = NonNullable<DumpedLabel['place']>
 
 function storedPlaceView(place: Place, position: number, firsts: Map<Int32Array, number>) {
-  const { state, poolId, accessibleWorkers } = place
+  const { accessibleWorkers } = place
   const first = firsts.get(accessibleWorkers)
   if (first !== undefined && accessibleWorkers.length > 0)
-    return { ...placeView({ state, poolId, accessibleWorkers: NO_WORKERS }), workers_of: first }
+    return { ...placeView({ ...place, accessibleWorkers: NO_WORKERS }), workers_of: first }
   firsts.set(accessibleWorkers, position)
   return placeView(place)
 }
 
-function expertView({ layerId, expertId, expertGroup }: NonNullable<DumpedLabel['moe']>) {
+function expertView({ layerId, expertId, expertGroup, members }: NonNullable<DumpedLabel['moe']>) {
   return {
     layer_id: layerId,
     expert_id: expertId,
     ...(expertGroup !== undefined && { expert_group: expertGroup }),
+    ...membersView(members),
   }
 }
 
-function placeView({ state, poolId, accessibleWorkers }: Place) {
+function placeView({ state, poolId, accessibleWorkers, members }: Place) {
   const accessible: bigint[] = []
   for (let at = 0; at < accessibleWorkers.length; at += 2)
     accessible.push(wordsNumber(accessibleWorkers[at]!, accessibleWorkers[at + 1]!))
-  return { state, ...(poolId !== undefined && { pool_id: poolId }), accessible_workers: accessible }
+  return {
+    state,
+    ...(poolId !== undefined && { pool_id: poolId }),
+    accessible_workers: accessible,
+    ...membersView(members),
+  }
+}
+
+function membersView(members: string | undefined): object {
+  return members === undefined ? {} : (parseExactJson(members) as object)
 }
 
 function wordsNumber(low: number, high: number): bigint {

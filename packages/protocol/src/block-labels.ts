@@ -8,10 +8,12 @@
  *                  block_hashes, new_state, pool_id?, accessible_workers?: the state of these blocks has
  *                  changed
  *
- * Ids of workers are of 64 bits, kept as their words. Members that are not known are passed over. Source: the
- * forms of NVIDIA Dynamo's router for MoE models over CXL memory.
+ * Ids of workers are of 64 bits, kept as their words. Members that are not known are kept as a text
+ * (label-members.ts); those of a transition are passed over. Source: the forms of NVIDIA Dynamo's router for
+ * MoE models over CXL memory.
  */
 
+import { MembersRead, membersIn } from './label-members.ts'
 import { type MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
 import type { MessagePackWriter, Packed } from './message-pack-writer.ts'
 import { POOL_STATES, type PoolState } from './pool-states.ts'
@@ -21,6 +23,8 @@ export interface KvExpert {
   readonly layerId: number
   readonly expertId: number
   readonly expertGroup: number | undefined
+  /** Those that are not known here: see label-members.ts. */
+  readonly members?: string
 }
 
 export interface KvPoolPlace {
@@ -29,12 +33,16 @@ export interface KvPoolPlace {
   readonly poolId: number | undefined
   /** Ids of the workers that reach it, beside the one that says so: pairs [lo, hi]. */
   readonly accessibleWorkers: Int32Array
+  /** Those that are not known here: see label-members.ts. Transitions say none, and change none. */
+  readonly members?: string
 }
 
 /** Labels of the blocks of a store. Element i is of block i; blocks past the end have none. */
 export interface KvLabels {
   readonly experts: readonly (KvExpert | undefined)[]
   readonly places: readonly (KvPoolPlace | undefined)[]
+  /** Labels whose unknown members were left out; absent: none. */
+  readonly membersLeftOut?: number
 }
 
 const U32_MAX = 0xffff_ffff
@@ -54,12 +62,14 @@ function readLabels<T>(reader: MessagePackReader, readOne: (reader: MessagePackR
   return labels
 }
 
-export function readExperts(reader: MessagePackReader): LabelsOf<KvExpert> {
-  return readLabels(reader, readExpert)
+/** `leftOut` is called for each label whose unknown members cannot be kept. */
+export function readExperts(reader: MessagePackReader, leftOut: () => void): LabelsOf<KvExpert> {
+  return readLabels(reader, () => readExpert(reader, leftOut))
 }
 
-export function readPlaces(reader: MessagePackReader): LabelsOf<KvPoolPlace> {
-  return readLabels(reader, readPlace)
+/** As `readExperts`. */
+export function readPlaces(reader: MessagePackReader, leftOut: () => void): LabelsOf<KvPoolPlace> {
+  return readLabels(reader, () => readPlace(reader, leftOut))
 }
 
 /** By block. Throws WrongTypeError where there are more labels than blocks. */
@@ -71,44 +81,66 @@ export function byBlock<T>(labels: LabelsOf<T> | undefined, blocks: number): rea
   return labels
 }
 
-function readExpert(reader: MessagePackReader): KvExpert {
+function readExpert(reader: MessagePackReader, leftOut: () => void): KvExpert {
   let layerId: number | undefined
   let expertId: number | undefined
   let expertGroup: number | undefined
-  eachMember(reader, key => {
+  const members = eachMember(reader, leftOut, key => {
     if (key === 'layer_id') layerId = readU32(reader)
     else if (key === 'expert_id') expertId = readU32(reader)
     else if (key === 'expert_group') expertGroup = readU32(reader)
-    else reader.skip()
+    else return false
+    return true
   })
   if (layerId === undefined || expertId === undefined)
     throw new WrongTypeError('an expert without layer or id')
-  return { layerId, expertId, expertGroup }
+  return { layerId, expertId, expertGroup, ...(members !== undefined && { members }) }
 }
 
-function readPlace(reader: MessagePackReader): KvPoolPlace {
+function readPlace(reader: MessagePackReader, leftOut: () => void): KvPoolPlace {
   let state: PoolState | undefined
   let poolId: number | undefined
   let accessibleWorkers: Int32Array | undefined
-  eachMember(reader, key => {
+  const members = eachMember(reader, leftOut, key => {
     if (key === 'state') state = readState(reader)
     else if (key === 'pool_id') poolId = readU32(reader)
     else if (key === 'accessible_workers') accessibleWorkers = readWorkers(reader)
-    else reader.skip()
+    // In dumps it has a meaning of its own.
+    else if (key === 'workers_of') reader.skip()
+    else return false
+    return true
   })
-  return { state: state ?? 'local_gpu', poolId, accessibleWorkers: accessibleWorkers ?? NO_WORKERS }
+  return {
+    state: state ?? 'local_gpu',
+    poolId,
+    accessibleWorkers: accessibleWorkers ?? NO_WORKERS,
+    ...(members !== undefined && { members }),
+  }
 }
 
-function eachMember(reader: MessagePackReader, read: (key: string | undefined) => void): void {
+/** Those that `read` does not know: it has read nothing then. */
+function eachMember(
+  reader: MessagePackReader,
+  leftOut: () => void,
+  read: (key: string) => boolean,
+): string | undefined {
   const pairCount = reader.mapCount()
+  let unknown: MembersRead | undefined
   for (let i = 0; i < pairCount; i++) {
     if (reader.peek() === 'string') {
-      read(reader.string())
+      const key = reader.string()
+      if (!read(key)) {
+        unknown ??= new MembersRead()
+        unknown.read(key, reader)
+      }
       continue
     }
+    unknown ??= new MembersRead()
+    unknown.leaveOut()
     reader.skip()
     reader.skip()
   }
+  return unknown?.text(leftOut)
 }
 
 /** Throws WrongTypeError for a state that has no name here. */
@@ -146,11 +178,13 @@ export function labelFields(labels: KvLabels | undefined): {
       layer_id: expert.layerId,
       expert_id: expert.expertId,
       expert_group: expert.expertGroup ?? null,
+      ...membersIn(expert.members),
     })),
     cxl_metadata: labelList(labels?.places, place => ({
       state: place.state,
       pool_id: place.poolId ?? null,
       accessible_workers: workerList(place.accessibleWorkers),
+      ...membersIn(place.members),
     })),
   }
 }

@@ -42,6 +42,13 @@ export {
   kvStored,
   unreadEvents,
 } from './kv-event.ts'
+export {
+  isMembersText,
+  LABEL_MEMBERS_BYTES_MAX,
+  LABEL_MEMBERS_DEPTH_MAX,
+  LabelMembersError,
+  labelMembers,
+} from './label-members.ts'
 export { decodeMessagePack, type MessagePackBounds } from './message-pack.ts'
 export { BrokenMessageError, MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
 export { MessagePackWriter } from './message-pack-writer.ts'

@@ -42,6 +42,8 @@ export interface KvEventFields {
   isWithdrawn: boolean
   experts: LabelsOf<KvExpert> | undefined
   places: LabelsOf<KvPoolPlace> | undefined
+  /** Labels whose unknown members were left out. */
+  membersLeftOut: number
   state: PoolState | undefined
   poolId: number | undefined
   workers: Int32Array | undefined
@@ -71,6 +73,7 @@ export function noFields(): KvEventFields {
     isWithdrawn: false,
     experts: undefined,
     places: undefined,
+    membersLeftOut: 0,
     state: undefined,
     poolId: undefined,
     workers: undefined,
@@ -136,10 +139,10 @@ export function readField(reader: MessagePackReader, name: string, fields: KvEve
       fields.extraKeys = reader.takeNil() ? undefined : readExtraKeys(reader)
       break
     case 'moe_metadata':
-      fields.experts = readExperts(reader)
+      fields.experts = readExperts(reader, () => fields.membersLeftOut++)
       break
     case 'cxl_metadata':
-      fields.places = readPlaces(reader)
+      fields.places = readPlaces(reader, () => fields.membersLeftOut++)
       break
     case 'new_state':
       fields.state = readState(reader)

@@ -105,10 +105,11 @@ function toldBy({ extraKeys, loraId, tells }: KvEventFields): number {
   return extraKeys !== undefined ? ALL_SEPARATORS : tells | (loraId === undefined ? 0 : ADAPTER)
 }
 
-function toLabels({ experts, places }: KvEventFields, blocks: number): KvLabels | undefined {
+function toLabels({ experts, places, membersLeftOut }: KvEventFields, blocks: number): KvLabels | undefined {
   if (experts === undefined && places === undefined) return undefined
   const labels = { experts: byBlock(experts, blocks), places: byBlock(places, blocks) }
-  return labels.experts.length === 0 && labels.places.length === 0 ? undefined : labels
+  if (labels.experts.length === 0 && labels.places.length === 0) return undefined
+  return membersLeftOut === 0 ? labels : { ...labels, membersLeftOut }
 }
 
 function toTransition({ hashes, state, poolId, workers }: KvEventFields): KvTransition {

@@ -156,6 +156,17 @@ export class MessagePackReader {
     }
   }
 
+  /** An integer of any width, as a bigint beyond ±2^53. */
+  exactInteger(): number | bigint {
+    const head = this.#bytes[this.at]
+    if (head !== 0xcf && head !== 0xd3) return this.integer()
+    this.at++
+    const view = this.#view(8)
+    const value = head === 0xd3 ? view.getBigInt64(0) : view.getBigUint64(0)
+    const number = Number(value)
+    return Number.isSafeInteger(number) ? number : value
+  }
+
   /**
    * A 64-bit hash, as its low word at `target[offset]` and its high word behind: an integer of any width
    * (two's complement when negative), or the last 8 bytes of a binary, big-endian.

@@ -5,6 +5,8 @@ import {
   type KvExpert,
   type KvLabels,
   type KvPoolPlace,
+  LabelMembersError,
+  labelMembers,
   POOL_STATES,
   type PoolState,
 } from '@homing/protocol'
@@ -16,6 +18,8 @@ export interface MoeMetadata {
   readonly layerId: number
   readonly expertId: number
   readonly expertGroup?: number | undefined
+  /** Further members, by their names on the wire: kept for those who know them (docs/labels.md). */
+  readonly members?: Readonly<Record<string, unknown>> | undefined
 }
 
 /** Where a block is. */
@@ -25,6 +29,8 @@ export interface CxlMetadata {
   readonly poolId?: number | undefined
   /** Ids of the workers that reach it, beside the one that publishes this: `id` in `GET /workers`. */
   readonly accessibleWorkers?: readonly (number | bigint)[] | undefined
+  /** As those of `MoeMetadata`. A transition has none, and changes none. */
+  readonly members?: Readonly<Record<string, unknown>> | undefined
 }
 
 interface Labelled {
@@ -51,16 +57,18 @@ export function partOf(labels: KvLabels | undefined, from: number, to: number): 
   return labels && { experts: labels.experts.slice(from, to), places: labels.places.slice(from, to) }
 }
 
-function expertOf({ layerId, expertId, expertGroup }: MoeMetadata, block: string): KvExpert {
+function expertOf({ layerId, expertId, expertGroup, members }: MoeMetadata, block: string): KvExpert {
   return {
     layerId: u32(layerId, 'layerId', block),
     expertId: u32(expertId, 'expertId', block),
     expertGroup: expertGroup === undefined ? undefined : u32(expertGroup, 'expertGroup', block),
+    ...membersOf(members, EXPERT_NAMES, block),
   }
 }
 
 /** Throws BadBlockError. */
-export function placeOf({ state, poolId, accessibleWorkers = [] }: CxlMetadata, block: string): KvPoolPlace {
+export function placeOf(metadata: CxlMetadata, block: string): KvPoolPlace {
+  const { state, poolId, accessibleWorkers = [], members } = metadata
   if (!POOL_STATES.includes(state)) {
     const states = POOL_STATES.join(', ')
     throw new BadBlockError(block, `its state is ${JSON.stringify(state)}; use one of ${states}`)
@@ -72,6 +80,28 @@ export function placeOf({ state, poolId, accessibleWorkers = [] }: CxlMetadata, 
     state,
     poolId: poolId === undefined ? undefined : u32(poolId, 'poolId', block),
     accessibleWorkers: wordsOf(accessibleWorkers.map(id => workerId(id, block))),
+    ...membersOf(members, PLACE_NAMES, block),
+  }
+}
+
+const EXPERT_NAMES: readonly string[] = ['layer_id', 'expert_id', 'expert_group']
+const PLACE_NAMES: readonly string[] = ['state', 'pool_id', 'accessible_workers', 'workers_of']
+
+function membersOf(
+  members: Readonly<Record<string, unknown>> | undefined,
+  taken: readonly string[],
+  block: string,
+): { readonly members?: string } {
+  if (members === undefined) return {}
+  const name = taken.find(one => Object.hasOwn(members, one))
+  if (name !== undefined)
+    throw new BadBlockError(block, `${name} is among its members; use the field for it, or another name`)
+  try {
+    const text = labelMembers(Object.entries(members))
+    return text === undefined ? {} : { members: text }
+  } catch (thrown) {
+    if (!(thrown instanceof LabelMembersError)) throw thrown
+    throw new BadBlockError(block, `its members have ${thrown.message}; use less, of what JSON has`)
   }
 }
 

@@ -52,7 +52,9 @@ export class HeldLabels {
         : state === 'local_gpu' || before === undefined
           ? { state, poolId: undefined, accessibleWorkers: new Int32Array(0) }
           : { ...before, state }
-    this.#put(key, { expert: known?.expert, place }, bytesMax)
+    const members = before?.members
+    const kept = members === undefined ? place : { ...place, members }
+    this.#put(key, { expert: known?.expert, place: kept }, bytesMax)
   }
 
   removed(key: bigint): void {
@@ -105,6 +107,7 @@ export function labelsOf(
   }
 }
 
-function bytesOf({ place }: HeldLabel): number {
-  return LABEL_BYTES + 4 * (place?.accessibleWorkers.length ?? 0)
+function bytesOf({ expert, place }: HeldLabel): number {
+  const membersBytes = 2 * ((expert?.members?.length ?? 0) + (place?.members?.length ?? 0))
+  return LABEL_BYTES + 4 * (place?.accessibleWorkers.length ?? 0) + membersBytes
 }

@@ -135,7 +135,7 @@ export interface StoredOptions {
 }
 
 /** Where the blocks of a transition are now: see `publishCxlStateTransition`. */
-export type CxlTransition = Omit<CxlMetadata, 'state'>
+export type CxlTransition = Omit<CxlMetadata, 'state' | 'members'>
 
 export interface PublisherStats extends EventServiceStats, LocalIndexerStats {
   /** Events and blocks that were called so far. */

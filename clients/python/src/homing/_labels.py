@@ -7,7 +7,8 @@ changed, only replaced: a copy of the table is the labels of a moment.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, TypeVar, Union
+import json
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
 
 from .errors import refused, shown
 
@@ -24,6 +25,12 @@ _FROM = {
 }
 LABEL_BYTES = 400
 WORKER_BYTES = 48
+MEMBERS_BYTES_MAX = 1024
+MEMBERS_DEPTH_MAX = 8
+# Of an object of that many bytes as JSON, with its members: many times its text.
+MEMBERS_BYTES = 4096
+_EXPERT_NAMES = ("layer_id", "expert_id", "expert_group")
+_PLACE_NAMES = ("state", "pool_id", "accessible_workers", "workers_of")
 
 
 class MoeMetadata(NamedTuple):
@@ -32,14 +39,20 @@ class MoeMetadata(NamedTuple):
     layer_id: int
     expert_id: int
     expert_group: Optional[int] = None
+    #: Further members, by name: kept for those who know them. At most 1 KiB, and 8 levels, as JSON.
+    members: Optional[Mapping[str, Any]] = None
 
 
 class CxlMemoryMetadata(NamedTuple):
-    """Where a block is. `accessible_workers`: ids of those that reach it, beside the one that publishes this."""
+    """Where a block is. `accessible_workers`: ids of those that reach it, beside the one that publishes this.
+
+    `members`: as those of MoeMetadata. A transition has none, and changes none.
+    """
 
     state: str = "local_gpu"
     pool_id: Optional[int] = None
     accessible_workers: Sequence[int] = ()
+    members: Optional[Mapping[str, Any]] = None
 
 
 class Label(NamedTuple):
@@ -63,7 +76,7 @@ def labels_of(
 
 
 def checked_place(place: CxlMemoryMetadata, what: str) -> CxlMemoryMetadata:
-    state, pool_id, workers = place
+    state, pool_id, workers, members = place
     if state not in POOL_STATES:
         raise _bad(what, f"its state is {shown(state)}; use one of {', '.join(POOL_STATES)}")
     try:
@@ -78,7 +91,8 @@ def checked_place(place: CxlMemoryMetadata, what: str) -> CxlMemoryMetadata:
                 what,
                 f"a worker with access has id {shown(worker)}; use whole numbers from 0 to {U64_MAX}",
             )
-    return CxlMemoryMetadata(state, None if pool_id is None else _u32(pool_id, "pool_id", what), workers)
+    pool = None if pool_id is None else _u32(pool_id, "pool_id", what)
+    return CxlMemoryMetadata(state, pool, workers, _members(members, _PLACE_NAMES, what))
 
 
 def fields(labels: Sequence[Optional[Label]]) -> Dict[str, Any]:
@@ -86,13 +100,13 @@ def fields(labels: Sequence[Optional[Label]]) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     if any(label is not None and label.expert is not None for label in labels):
         found["moe_metadata"] = [
-            None if label is None or label.expert is None else label.expert._asdict() for label in labels
+            None if label is None or label.expert is None else _with_members(label.expert) for label in labels
         ]
     if any(label is not None and label.place is not None for label in labels):
         found["cxl_metadata"] = [
             None
             if label is None or label.place is None
-            else {**label.place._asdict(), "accessible_workers": list(label.place.accessible_workers)}
+            else {**_with_members(label.place), "accessible_workers": list(label.place.accessible_workers)}
             for label in labels
         ]
     return found
@@ -138,6 +152,7 @@ class HeldLabels:
             place = CxlMemoryMetadata(told.state)
         else:
             place = before._replace(state=told.state)
+        place = place._replace(members=None if before is None else before.members)
         self._put(key, Label(known.expert, place), bytes_max)
 
     def removed(self, key: int) -> None:
@@ -160,7 +175,57 @@ class HeldLabels:
 
 
 def _bytes_of(label: Label) -> int:
-    return LABEL_BYTES + (0 if label.place is None else WORKER_BYTES * len(label.place.accessible_workers))
+    said = (label.expert, label.place)
+    members = MEMBERS_BYTES * sum(1 for one in said if one is not None and one.members is not None)
+    workers = 0 if label.place is None else WORKER_BYTES * len(label.place.accessible_workers)
+    return LABEL_BYTES + members + workers
+
+
+def _with_members(metadata: Any) -> Dict[str, Any]:
+    said = metadata._asdict()
+    return {**(said.pop("members") or {}), **said}
+
+
+def _members(members: Any, taken: Sequence[str], what: str) -> Optional[Mapping[str, Any]]:
+    """A copy, checked as routers check them; None: there are none."""
+    if members is None:
+        return None
+    if not isinstance(members, Mapping) or not all(isinstance(name, str) for name in members):
+        raise _bad(what, f"its members are {shown(members)}; use a dict with texts as keys")
+    for name in taken:
+        if name in members:
+            raise _bad(what, f"{name} is among its members; use the field for it, or another name")
+    if _levels(members) > MEMBERS_DEPTH_MAX + 1:
+        raise _bad(what, f"its members have more than {MEMBERS_DEPTH_MAX} levels; use less")
+    try:
+        text = json.dumps(members, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError) as error:
+        raise _bad(what, f"its members are not what JSON has: {error}") from None
+    if size > MEMBERS_BYTES_MAX:
+        raise _bad(what, f"its members have {size} bytes as JSON; use at most {MEMBERS_BYTES_MAX}")
+    try:
+        copied: Dict[str, Any] = json.loads(text, parse_int=_whole)
+    except ValueError as error:
+        raise _bad(what, f"its members have {error}") from None
+    return copied or None
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if not -(2**63) <= value <= U64_MAX:
+        raise ValueError("a whole number beyond 64 bits; use smaller ones")
+    return value
+
+
+def _levels(value: Any) -> int:
+    """One more than the most that are allowed, where there are more still."""
+    deepest, level = 0, [value]
+    while level and deepest <= MEMBERS_DEPTH_MAX + 1:
+        inner = [one for one in level if isinstance(one, (Mapping, list, tuple))]
+        deepest += 1 if inner else 0
+        level = [each for one in inner for each in (one.values() if isinstance(one, Mapping) else one)]
+    return deepest
 
 
 def _each(
@@ -189,11 +254,12 @@ def _each(
 
 
 def _expert(expert: MoeMetadata, what: str) -> MoeMetadata:
-    layer_id, expert_id, group = expert
+    layer_id, expert_id, group, members = expert
     return MoeMetadata(
         _u32(layer_id, "layer_id", what),
         _u32(expert_id, "expert_id", what),
         None if group is None else _u32(group, "expert_group", what),
+        _members(members, _EXPERT_NAMES, what),
     )
 
 

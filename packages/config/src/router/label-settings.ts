@@ -19,7 +19,7 @@ export const labelSettings = [
   {
     ...shared.labelWorkersShare,
     group: 'KV events and index',
-    help: 'Part of --label-bytes for lists of workers that reach pooled blocks, each different list once (homing_index_label_workers_used_ratio). A pooled block whose list finds no room is reached by its own worker alone.',
+    help: 'Part of --label-bytes for lists of workers that reach pooled blocks, each different list once (homing_index_label_workers_used_ratio). A pooled block whose list finds no room is reached by its own worker alone. Half of it at most is for members of labels that are not known.',
   },
   {
     key: 'moeHitWeight',

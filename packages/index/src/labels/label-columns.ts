@@ -6,6 +6,7 @@ import { POOL_STATE } from './pool-states.ts'
 export interface LabelFigures extends LabelStats {
   readonly unplaced: number
   readonly unsaved: number
+  readonly membersLeftOut: number
 }
 
 type Column = readonly [name: string, help: string, value: (labels: LabelFigures) => number]
@@ -61,7 +62,7 @@ export const LABEL_COLUMNS: readonly Column[] = [
   ],
   [
     'homing_index_refused_labels_total',
-    'Blocks whose labels, or the workers that reach them, found no room (--label-bytes).',
+    'Blocks whose labels, or the workers that reach them, or unknown members, found no room (--label-bytes).',
     labels => labels.refused + labels.transitions.full,
   ],
   [
@@ -73,5 +74,10 @@ export const LABEL_COLUMNS: readonly Column[] = [
     'homing_index_unsaved_labels_total',
     'Images of a worker key for checkpoints and heirs that left out its labels, because they were too many.',
     labels => labels.unsaved,
+  ],
+  [
+    'homing_index_refused_label_members_total',
+    'Labels of which only the known members are kept: the others are too long, too deep, or no JSON.',
+    labels => labels.membersLeftOut,
   ],
 ]

@@ -10,6 +10,8 @@ export interface PoolPlace {
   readonly poolId: number | undefined
   /** Ids of the workers that reach it beside the one that says so, pairs [lo, hi]. */
   readonly workerIds: Int32Array
+  /** What else stores said of it, as a text that nothing here reads. Transitions keep it. */
+  readonly members?: string
 }
 
 /** One record. Hashes are pairs [lo, hi]. */

@@ -27,6 +27,7 @@ import type {
   PoolPlace,
   TransitionOutcome,
 } from './label-record.ts'
+import { LabelTexts } from './label-texts.ts'
 import {
   B_EXPERT,
   B_FLAGS,
@@ -57,6 +58,7 @@ import {
   R_SLOT,
   R_STATE,
   RECORD_WORDS,
+  TEXT_SHIFT,
 } from './label-words.ts'
 import { POOL_STATE, type PoolStateCode, type TransitionRule } from './pool-states.ts'
 import { WorkerIdSets } from './worker-id-sets.ts'
@@ -69,6 +71,8 @@ export class LabelTable {
   readonly #isLegal: TransitionRule
   readonly #places: LabelPlaces
   readonly #sets: WorkerIdSets
+  /** What else stores say of experts and places: the flags of blocks and records have their numbers. */
+  readonly #texts: LabelTexts
   /** The record that is looked at next where room is needed. */
   #hand = 0
   readonly #bySlot = new Map<number, number>()
@@ -88,6 +92,7 @@ export class LabelTable {
     const words = new Int32Array(memory)
     this.#places = new LabelPlaces(words)
     this.#sets = new WorkerIdSets(words, words[L_NODE_BASE]!, words[L_NODES_MAX]!)
+    this.#texts = new LabelTexts(this.#sets, Math.floor(words[L_NODES_MAX]! / 2))
   }
 
   /** Whether anything is known of blocks of this worker slot. */
@@ -125,8 +130,11 @@ export class LabelTable {
     this.#write(() => {
       const flags = this.#record(found, R_FLAGS)
       this.#setRecord(found, R_FLAGS, record.isHeld ? flags | IS_HELD : flags & ~IS_HELD)
-      if (moe !== undefined) this.#label(this.#record(found, R_BLOCK), moe)
-      if (place !== undefined) hasRoom = this.#place(found, place)
+      if (moe !== undefined) hasRoom = this.#label(this.#record(found, R_BLOCK), moe)
+      if (place !== undefined) {
+        hasRoom = this.#place(found, place) && hasRoom
+        hasRoom = this.#say(found, place.members) && hasRoom
+      }
       this.#settle(found)
     })
     return hasRoom || this.#refuse()
@@ -444,6 +452,7 @@ export class LabelTable {
     idsBySet.set(set, workerIds)
     const block = this.#record(record, R_BLOCK)
     const flags = this.#record(record, R_FLAGS)
+    const members = this.#texts.textOf(flags >>> TEXT_SHIFT)
     return {
       engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
       sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
@@ -452,6 +461,7 @@ export class LabelTable {
         state: this.#record(record, R_STATE) as PoolStateCode,
         poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
         workerIds,
+        ...(members !== undefined && { members }),
       },
       isHeld: (flags & IS_HELD) !== 0,
     }
@@ -471,19 +481,34 @@ export class LabelTable {
   #moeOf(block: number): MoeLabel | undefined {
     const flags = this.#block(block, B_FLAGS)
     if ((flags & IS_LABELLED) === 0) return undefined
+    const members = this.#texts.textOf(flags >>> TEXT_SHIFT)
     return {
       layerId: this.#block(block, B_LAYER) >>> 0,
       expertId: this.#block(block, B_EXPERT) >>> 0,
       expertGroup: (flags & HAS_GROUP) === 0 ? undefined : this.#block(block, B_GROUP) >>> 0,
+      ...(members !== undefined && { members }),
     }
   }
 
-  #label(block: number, { layerId, expertId, expertGroup }: MoeLabel): void {
-    if ((this.#block(block, B_FLAGS) & IS_LABELLED) === 0) this.#count(L_LABELLED, 1)
+  /** False: there is no room for its members. */
+  #label(block: number, { layerId, expertId, expertGroup, members }: MoeLabel): boolean {
+    const before = this.#block(block, B_FLAGS)
+    if ((before & IS_LABELLED) === 0) this.#count(L_LABELLED, 1)
+    const text = this.#texts.replace(before >>> TEXT_SHIFT, members)
     this.#setBlock(block, B_LAYER, layerId)
     this.#setBlock(block, B_EXPERT, expertId)
     this.#setBlock(block, B_GROUP, expertGroup ?? 0)
-    this.#setBlock(block, B_FLAGS, IS_LABELLED | (expertGroup === undefined ? 0 : HAS_GROUP))
+    const flags = IS_LABELLED | (expertGroup === undefined ? 0 : HAS_GROUP)
+    this.#setBlock(block, B_FLAGS, flags | ((text ?? 0) << TEXT_SHIFT))
+    return text !== undefined
+  }
+
+  /** What else is said of the place of a record. False: there is no room for it. */
+  #say(record: number, members: string | undefined): boolean {
+    const flags = this.#record(record, R_FLAGS)
+    const text = this.#texts.replace(flags >>> TEXT_SHIFT, members)
+    this.#setRecord(record, R_FLAGS, (flags & ~(-1 << TEXT_SHIFT)) | ((text ?? 0) << TEXT_SHIFT))
+    return text !== undefined
   }
 
   /** False: there is no room for its workers, so no worker reaches it. */
@@ -573,8 +598,11 @@ export class LabelTable {
     this.#setState(record, POOL_STATE.untold)
     this.#byState[POOL_STATE.untold]!--
     this.#sets.give(this.#record(record, R_SET))
+    this.#texts.give(this.#record(record, R_FLAGS) >>> TEXT_SHIFT)
+    const block = this.#record(record, R_BLOCK)
     this.#leaveSlot(record)
     this.#places.drop(record)
+    if (this.#block(block, B_RECORD) === 0) this.#texts.give(this.#block(block, B_FLAGS) >>> TEXT_SHIFT)
   }
 
   #eachOf(workerSlot: number, then: (record: number) => void): void {

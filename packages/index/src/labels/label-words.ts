@@ -24,6 +24,8 @@ export interface MoeLabel {
   readonly layerId: number
   readonly expertId: number
   readonly expertGroup: number | undefined
+  /** What else was said of it, as a text that nothing here reads. */
+  readonly members?: string
 }
 
 export const L_VERSION = 0
@@ -63,6 +65,8 @@ export const R_SET = 8
 export const R_FLAGS = 9
 export const IS_HELD = 1
 export const HAS_POOL = 2
+/** The flags of blocks and records from this bit on: the number of a text (label-texts.ts); 0 is none. */
+export const TEXT_SHIFT = 4
 /** Worker slot of records whose worker has left. */
 export const ORPHAN_SLOT = -1
 

@@ -27,6 +27,18 @@ export class WorkerIdSets {
     this.#nodesMax = nodesMax
   }
 
+  /** Takes room for nodes that are never written; false: there is none. */
+  spare(nodes: number): boolean {
+    if (this.#used + nodes > this.#nodesMax) return false
+    this.#used += nodes
+    return true
+  }
+
+  giveBack(nodes: number): void {
+    this.#used -= nodes
+  }
+
+  /** Those that stay unwritten for others included. */
   get nodesUsed(): number {
     return this.#used
   }

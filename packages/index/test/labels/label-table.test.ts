@@ -9,6 +9,7 @@ import {
   createLabelMemory,
   LABEL_BYTES_MIN,
   LabelReader,
+  type LabelRecord,
   LabelTable,
   labelImageOf,
   loadLabels,
@@ -30,6 +31,7 @@ type Step =
       readonly engine: number
       readonly block: number
       readonly expert: number | undefined
+      readonly members: string | undefined
       readonly place: NaivePlace | undefined
       /** False: it is in a pool alone. */
       readonly isHeld: boolean
@@ -49,10 +51,12 @@ const slot = fc.nat(SLOTS - 1)
 const engine = fc.nat(ENGINES - 1)
 const block = fc.nat(BLOCKS - 1)
 const pool = fc.option(fc.constantFrom(0, 1, 2 ** 32 - 1), { nil: undefined })
+const members = fc.constantFrom(undefined, '{"a":1}', '{"b":"ä"}')
 const place: fc.Arbitrary<NaivePlace> = fc.record({
   state: fc.constantFrom(1, 2, 3, 4),
   pool,
   ids: fc.uniqueArray(fc.nat(20), { maxLength: 15 }),
+  members,
 })
 const steps: fc.Arbitrary<Step[]> = fc.array(
   fc.oneof(
@@ -64,6 +68,7 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
         engine,
         block,
         expert: fc.option(fc.constantFrom(0, 3, 2 ** 32 - 1), { nil: undefined }),
+        members,
         place: fc.option(place, { nil: undefined }),
         isHeld: fc.constantFrom(true, true, true, false),
       }),
@@ -109,16 +114,16 @@ class Both {
     const { table, naive } = this
     switch (step.type) {
       case 'store': {
-        const { slot, engine, block, expert, place, isHeld } = step
+        const { slot, engine, block, expert, members, place, isHeld } = step
         table.stored({
           workerSlot: slot,
           engineHash: pair(engine),
           sequenceHash: pair(block),
-          moe: expert === undefined ? undefined : { layerId: 1, expertId: expert, expertGroup: undefined },
+          moe: expert === undefined ? undefined : expertOf(expert, members),
           place: place && placeOf(place),
           isHeld,
         })
-        naive.stored(slot, engine, block, expert, place, isHeld)
+        naive.stored(slot, engine, block, expert, place, isHeld, members)
         break
       }
       case 'move': {
@@ -172,6 +177,14 @@ class Both {
     }
   }
 
+  checkMembers(slot: number, { engineHash, sequenceHash, moe, place }: LabelRecord): void {
+    const block = Array.from({ length: BLOCKS }).findIndex((_, n) => `${pair(n)}` === `${sequenceHash}`)
+    assert.equal(moe?.members, this.naive.members.get(block))
+    if (slot === ORPHAN_SLOT) return
+    const engine = Array.from({ length: ENGINES }).findIndex((_, n) => `${pair(n)}` === `${engineHash}`)
+    assert.equal(place.members, this.naive.slots.get(slot)!.get(engine)!.place.members)
+  }
+
   reached(block: number) {
     const labels = new BlockLabels()
     this.reader.read(...pair(block), labels)
@@ -197,8 +210,14 @@ function idsIn(reader: LabelReader, { workerSets }: BlockLabels): number[] {
   return ids
 }
 
-function placeOf({ state, pool, ids }: NaivePlace) {
-  return { state: state as PoolStateCode, poolId: pool, workerIds: wide(ids) }
+function expertOf(expertId: number, members: string | undefined) {
+  const expert = { layerId: 1, expertId, expertGroup: undefined }
+  return members === undefined ? expert : { ...expert, members }
+}
+
+function placeOf({ state, pool, ids, members }: NaivePlace) {
+  const place = { state: state as PoolStateCode, poolId: pool, workerIds: wide(ids) }
+  return members === undefined ? place : { ...place, members }
 }
 
 t.test('answers as the naive table does, whatever happened before', async t => {
@@ -217,12 +236,14 @@ t.test('answers as the naive table does, whatever happened before', async t => {
         const records = [...both.table.records(slot)]
         const isPooled = records.filter(({ place }) => place.state === POOL_STATE.cxlPooled)
         assert.equal(both.table.pooledOf(slot), isPooled.length)
+        for (const record of records) both.checkMembers(slot, record)
       }
       assert.equal(both.reader.hasExperts, both.naive.experts.size > 0)
     }
     for (let slot = 0; slot < SLOTS; slot++) both.table.clear(slot)
     const left = both.table.stats()
     assert.equal(left.records, left.orphans)
+    if (left.records === 0) assert.equal(left.fullness.workers, 0)
   })
   t.doesNotThrow(() => fc.assert(agree, { numRuns: 2000 }))
 })
@@ -456,6 +477,64 @@ t.test('an image has each set of workers once, and is refused past its bound', a
     t.equal(readLabelImage(image.subarray(0, end)), undefined)
   t.equal(readLabelImage(image.with(0, 1)), undefined, 'another form')
   t.equal(readLabelImage(image.with(image.length - 1, 2)), undefined, 'a set that is not there')
+})
+
+t.test('an image has each text of members once, and what is cut short is none', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+  const said = (n: number, members: string) => ({
+    workerSlot: 1,
+    engineHash: [n, 1] as const,
+    sequenceHash: [n, 2] as const,
+    moe: { layerId: 1, expertId: n, expertGroup: undefined, members },
+    place: {
+      state: POOL_STATE.localGpu,
+      poolId: undefined,
+      workerIds: new Int32Array(0),
+      members: '{"b":2}',
+    },
+    isHeld: true,
+  })
+  const texts = ['{"a":"äöü"}', '{"b":2}', '{"a":"äöü"}']
+  for (const [n, members] of texts.entries()) t.ok(table.stored(said(n, members)))
+  const image = labelImageOf(table, 1)!
+  t.equal(image.length, 2 + 1 + (1 + 4) + (1 + 2) + 3 * 13)
+  const read = readLabelImage(image)!
+  t.strictSame(
+    read.map(({ moe, place }) => [moe?.members, place.members]),
+    texts.map(text => [text, '{"b":2}']),
+  )
+  t.equal(labelImageOf(table, 1, image.length - 1), undefined)
+  for (let end = 1; end < image.length - 12; end++) {
+    const part = readLabelImage(image.subarray(0, end))
+    if ((image.length - end) % 13 !== 0) t.equal(part, undefined, `${end} words`)
+  }
+  t.equal(readLabelImage(image.with(image.length - 1, 3)), undefined, 'a text that is not there')
+})
+
+t.test('members that find no room are refused and counted; the label stays', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 14), isLegal)
+  const store = (n: number, members?: string) =>
+    table.stored({
+      workerSlot: 1,
+      engineHash: [n, 1],
+      sequenceHash: [n, 2],
+      moe: { layerId: 1, expertId: n, expertGroup: undefined, ...(members && { members }) },
+      place: undefined,
+      isHeld: true,
+    })
+  const bytes = table.stats().bytesUsed
+  t.ok(store(0, `{"a":"${'x'.repeat(100)}"}`))
+  t.ok(table.stats().bytesUsed > bytes + 200, 'they count as bytes of labels')
+  t.notOk(store(1, `{"a":"${'y'.repeat(1000)}"}`))
+  t.notOk(store(0, `{"a":"${'z'.repeat(1000)}"}`), 'in place of others')
+  t.match(table.stats(), { refused: 2, labelledBlocks: 2, records: 2, fullness: { workers: 0 } })
+  t.strictSame(
+    [...table.records(1)].map(({ moe }) => moe),
+    [
+      { layerId: 1, expertId: 0, expertGroup: undefined },
+      { layerId: 1, expertId: 1, expertGroup: undefined },
+    ],
+  )
 })
 
 t.test('less memory than a table needs is refused with what would do', async t => {

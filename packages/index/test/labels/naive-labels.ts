@@ -4,6 +4,8 @@ export interface NaivePlace {
   readonly state: number
   readonly pool: number | undefined
   readonly ids: readonly number[]
+  /** Said by stores; transitions leave it. */
+  readonly members: string | undefined
 }
 
 export interface NaiveRecord {
@@ -35,7 +37,7 @@ export function isLegal(from: number, to: number, hasPool: boolean): boolean {
   return LEGAL.some(([a, b]) => a === from && b === to) && (to !== 2 || hasPool)
 }
 
-const UNTOLD: NaivePlace = { state: 0, pool: undefined, ids: [] }
+const UNTOLD: NaivePlace = { state: 0, pool: undefined, ids: [], members: undefined }
 
 export class NaiveLabels {
   readonly slots = new Map<number, Map<number, NaiveRecord>>()
@@ -45,6 +47,8 @@ export class NaiveLabels {
   leavesOnce = true
   orphans: { readonly engine: number; readonly record: NaiveRecord }[] = []
   readonly experts = new Map<number, number>()
+  /** Members of these. */
+  readonly members = new Map<number, string | undefined>()
 
   stored(
     slot: number,
@@ -53,6 +57,7 @@ export class NaiveLabels {
     expert?: number,
     place?: NaivePlace,
     isHeld = true,
+    members?: string,
   ): void {
     const records = this.#of(slot)
     let record = records.get(engine)
@@ -67,7 +72,10 @@ export class NaiveLabels {
       records.set(engine, record)
     }
     record.isHeld = isHeld
-    if (expert !== undefined) this.experts.set(block, expert)
+    if (expert !== undefined) {
+      this.experts.set(block, expert)
+      this.members.set(block, members)
+    }
     if (place !== undefined) record.place = place
     this.#settle(slot, engine, record)
   }
@@ -85,8 +93,9 @@ export class NaiveLabels {
     if (record === undefined && block === undefined) return 'unknown'
     const changed = record ?? { block: block!, place: UNTOLD, isHeld: true }
     records.set(engine, changed)
-    if (to.state === 2) changed.place = to
-    else if (to.state === 1) changed.place = { ...UNTOLD, state: 1 }
+    const { members } = changed.place
+    if (to.state === 2) changed.place = { ...to, members }
+    else if (to.state === 1) changed.place = { ...UNTOLD, state: 1, members }
     else changed.place = { ...changed.place, state: to.state }
     this.#settle(slot, engine, changed)
     return 'changed'
@@ -176,7 +185,11 @@ export class NaiveLabels {
   #tidy(): void {
     const blocks = new Set(this.orphans.map(({ record }) => record.block))
     for (const records of this.slots.values()) for (const { block } of records.values()) blocks.add(block)
-    for (const block of this.experts.keys()) if (!blocks.has(block)) this.experts.delete(block)
+    for (const block of this.experts.keys()) {
+      if (blocks.has(block)) continue
+      this.experts.delete(block)
+      this.members.delete(block)
+    }
   }
 }
 
