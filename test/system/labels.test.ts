@@ -182,7 +182,7 @@ t.test('S21, S22 in a program: KvRouter takes experts, and says what matches and
   const strict = asking({ layerId: 3, expertIds: [3], fallbackToUnlabeled: false })
   t.strictSame(await router.bestWorker(PROMPT, strict), [1, 0, 4])
   await t.rejects(router.bestWorker(PROMPT, asking({ layerId: -1 })), {
-    code: 'HOMING_OPENAI_INVALID_REQUEST',
+    code: 'HOMING_LIBRARY_BAD_OPTION',
   })
   await t.rejects(router.bestWorker(PROMPT, asking({ layer: 3 } as never)), {
     code: 'HOMING_LIBRARY_BAD_OPTION',
