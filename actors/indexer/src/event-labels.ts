@@ -15,8 +15,9 @@
  * get no label, and are counted.
  *
  * Cost     nothing for worker slots without labels. With them a hash and two searches per block; a search for
- *          each block of a store without labels; a look at the holders of a block that alone goes with its
- *          expert.
+ *          each block of a store without labels; for each expert that passes on, the holders of its block
+ *          until one is on the device of another worker. When all blocks of a worker slot go, all of this is
+ *          one turn: a pass over the records of the shard, and such a search for each expert that passes on.
  */
 
 import { chainSequence } from '@homing/blocks'
@@ -298,13 +299,12 @@ export class EventLabels implements DumpedLabels {
     for (const slot of own) {
       const block = this.#index.blockOf(slot, engineHash)
       if (block === undefined) continue
-      const other = this.#index
-        .holdersOf(block)
-        .find(holder => holder.workerSlot < this.#layers.keysMax && !own.includes(holder.workerSlot))
-      if (other === undefined) continue
-      const said = { engineHash: other.engineHash, sequenceHash, moe, place: undefined, isHeld: true }
-      this.#table!.stored({ workerSlot: other.workerSlot, ...said })
-      return
+      for (const other of this.#index.holdersOf(block)) {
+        if (other.workerSlot >= this.#layers.keysMax || own.includes(other.workerSlot)) continue
+        const said = { engineHash: other.engineHash, sequenceHash, moe, place: undefined, isHeld: true }
+        this.#table!.stored({ workerSlot: other.workerSlot, ...said })
+        return
+      }
     }
   }
 

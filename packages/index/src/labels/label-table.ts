@@ -166,15 +166,14 @@ export class LabelTable {
     return record === 0 || !this.#isLastLabel(record) ? undefined : this.#lastLabel(record)
   }
 
-  /** The same of all records of a worker slot. */
-  lastLabels(workerSlot: number): readonly LastLabel[] {
-    const labels: LastLabel[] = []
-    if (!this.has(workerSlot) || this.#places.words[L_LABELLED] === 0) return labels
-    for (let record = 1; record <= this.#places.touchedRecords; record++) {
+  /** The same of all records of a worker slot. Records may come and go while they are read. */
+  *lastLabels(workerSlot: number): Generator<LastLabel, void, undefined> {
+    if (!this.has(workerSlot) || this.#places.words[L_LABELLED] === 0) return
+    const end = this.#places.touchedRecords
+    for (let record = 1; record <= end; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
-      if (this.#isLastLabel(record)) labels.push(this.#lastLabel(record))
+      if (this.#isLastLabel(record)) yield this.#lastLabel(record)
     }
-    return labels
   }
 
   /** Forgets everything that a worker slot has said. */
