@@ -6,8 +6,9 @@
  *   I1  A record is reachable only while its state is pooled: `L_POOLED` counts these.
  *   I2  States change as the rule of the table allows; only a store may say any state.
  *   I3  Records of ORPHAN_SLOT are pooled, for some worker. They are of workers that have left.
- *   I4  A record whose worker neither holds its block nor has it in a pool, or on its way there, is evicted.
- *       It is kept for audits alone: for events the block is one of which nothing was told.
+ *   I4  If the worker of a record neither holds the block nor has it in a pool, or on its way there, the
+ *       state of the record is evicted. Such a record is only for audits: events of the worker treat the
+ *       block as one without a record.
  *
  * Protocol  label-words.ts. One write section is of one block or record.
  * Full      evicted records make room, but for those that alone say the expert of a block that is held; then
@@ -74,7 +75,11 @@ export class LabelTable {
   readonly #bySlot = new Map<number, number>()
   /** Those of them that are pooled. */
   readonly #pooledBySlot = new Map<number, number>()
-  /** Slots of workers that cannot be heard; what others say of an eviction holds for these, too. */
+  /**
+   * Slots of workers that cannot be heard; what others say of an eviction holds for these, too. Slots without
+   * records are among them, because an image may bring them some later. So an eviction costs a search for
+   * each of these slots that has records, and a look for each that has none.
+   */
   readonly #parted = new Set<number>()
   readonly #byState = [0, 0, 0, 0, 0]
   readonly #transitions: Record<TransitionOutcome, number> = { changed: 0, illegal: 0, unknown: 0, full: 0 }
