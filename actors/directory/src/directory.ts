@@ -299,6 +299,7 @@ class Directory {
     this.changes = new FleetChanges({
       context,
       workers,
+      specs: args.specs,
       drainMsMax: args.drainMsMax ?? WORKER_DRAIN_MS_MAX,
       joined: worker => this.#joined(worker),
       left: (worker, isOverdue) => this.#left(worker, isOverdue),

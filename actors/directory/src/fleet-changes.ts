@@ -14,7 +14,14 @@
 
 import type { ActorContext } from '@homing/actor'
 import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/base'
-import { type KeyLimits, parseWorkerSpec, WorkerRoll, withinLimits } from '@homing/fleet'
+import {
+  type KeyLimits,
+  parseWorkerSpec,
+  placeOf,
+  WorkerRoll,
+  type WorkerSpec,
+  withinLimits,
+} from '@homing/fleet'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import type { Worker } from './worker.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -22,6 +29,8 @@ import type { WorkerTable } from './worker-table.ts'
 export interface FleetChangesOptions {
   readonly context: ActorContext<DirectoryMessage>
   readonly workers: WorkerTable
+  /** The workers that the start names: each has its number again when it comes back. */
+  readonly specs: readonly WorkerSpec[]
   /** How long a worker may drain, in milliseconds. */
   readonly drainMsMax: number
   readonly joined: (worker: Worker) => void
@@ -36,11 +45,14 @@ export interface FleetChangesOptions {
 export class FleetChanges {
   readonly #options: FleetChangesOptions
   readonly #roll = new WorkerRoll()
+  /** Numbers of the workers that the start names, by place. */
+  readonly #numbers: ReadonlyMap<string, number>
   #turns = 0
   #joinedMsLast = 0
 
   constructor(options: FleetChangesOptions) {
     this.#options = options
+    this.#numbers = new Map(options.specs.map(spec => [placeOf(spec), spec.instanceId]))
   }
 
   /** At the start of a life of the directory: they were checked before. */
@@ -94,7 +106,7 @@ export class FleetChanges {
   #join(url: string, isOnTrial: boolean, limits?: KeyLimits): { readonly id: string } | ErrorRecord {
     const { workers, joined } = this.#options
     try {
-      const given = parseWorkerSpec(url, undefined)
+      const given = this.#parse(url)
       const spec = limits === undefined ? given : withinLimits(given, limits)
       this.#roll.enter(spec.id, spec)
       joined(workers.tryAdd(spec, this.#nextJoinedMs(), isOnTrial)!)
@@ -103,6 +115,13 @@ export class FleetChanges {
       if (thrown instanceof CodedError) return toErrorRecord(thrown)
       throw thrown
     }
+  }
+
+  /** Throws InvalidWorkerError. */
+  #parse(url: string): WorkerSpec {
+    const spec = parseWorkerSpec(url, undefined)
+    const number = this.#numbers.get(placeOf(spec))
+    return number === undefined ? spec : parseWorkerSpec(url, number)
   }
 
   /**

@@ -2,6 +2,7 @@
 
 import t from 'tap'
 import type { DirectoryMessage, KeeperMessage } from '../src/index.ts'
+import type { KeptFleet } from '../src/messages.ts'
 import { type DirectoryWorld, utf8, world } from './directory-world.ts'
 
 const FIRST = 'http://10.0.0.1:8000'
@@ -373,6 +374,50 @@ t.test('a worker that joins has the same number at every router, whatever joined
   t.equal(new Set(one.values()).size, urls.length)
   const other = await numbers(['http://localhost:8001/a'])
   t.equal(other.get('localhost:8001/a'), one.get('127.0.0.1:8001/a'), 'another name of this machine')
+})
+
+t.test('a worker of the start has its number again when it comes back, by whichever name', async t => {
+  const urls = ['http://10.0.0.9:8000', 'http://127.0.0.1:8001/a', 'http://10.0.0.8:8000?id=77']
+  const kept: KeptFleet[] = []
+  const life = async () => {
+    const w = await world(t)
+    const keeper = w.system.probe<KeeperMessage>('keeper')
+    w.start(urls, { keeper: keeper.ref })
+    const asked = await keeper.next()
+    if (asked.type !== 'kept') throw new Error('what was kept is asked for first')
+    asked.reply({ busyThresholds: new Map(), fleet: kept.at(-1) })
+    await w.system.settle()
+    return {
+      numbers: () => w.fleet.workers.map(({ instanceId }) => instanceId),
+      add: async (url: string) => {
+        const added = w.ref.ask({ type: 'addWorker', url }, ASK)
+        await w.system.settle()
+        t.match(await added, { id: String })
+      },
+      remove: async (workerId: string) => {
+        const removed = w.ref.ask({ type: 'removeWorker', workerId }, ASK)
+        await w.system.settle()
+        await removed
+      },
+      keep: () => {
+        for (const message of keeper.waiting) if (message.type === 'keepFleet') kept.push(message.fleet)
+      },
+    }
+  }
+  const first = await life()
+  t.strictSame(first.numbers(), [0, 1, 77])
+  for (const workerId of ['10.0.0.9:8000', '127.0.0.1:8001/a', '10.0.0.8:8000']) await first.remove(workerId)
+  await first.add('http://10.0.0.8:8000')
+  t.strictSame(first.numbers(), [77])
+  first.keep()
+  const second = await life()
+  t.strictSame(second.numbers(), [77], 'in the next life of the directory')
+  await second.add('http://localhost:8001/a?ranks=2')
+  await second.add('http://10.0.0.9:8000')
+  t.strictSame(second.numbers(), [77, 1, 0])
+  await second.remove('10.0.0.9:8000')
+  await second.add('http://10.0.0.9:8000?id=5')
+  t.strictSame(second.numbers(), [77, 1, 5], 'its ?id= wins')
 })
 
 t.test('a worker whose number is taken is refused, and joins with one of its own', async t => {

@@ -157,6 +157,7 @@ t.test('a pause is kept over a restart of the directory while its source is away
     const changes = new FleetChanges({
       context: context as never,
       workers,
+      specs: [],
       drainMsMax: 1000,
       joined() {},
       left: worker => found.left(worker.spec.id),

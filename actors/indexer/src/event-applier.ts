@@ -472,13 +472,12 @@ export class EventApplier {
   #remove(workerSlot: number, slot: Slot, event: KvRemoved): 'applied' | SkipReason {
     this.#removable.workerSlot = workerSlot
     this.#removable.fromDevice = 0
-    const isLabelled = this.labels.has(workerSlot)
-    if (isLabelled) this.labels.leaving(workerSlot, event.hashes)
+    const leaving = this.labels.leaving(workerSlot, event.hashes)
     const fault = slot.reading.remove(event, this.#removable)
     slot.removedBlocks += this.#removable.fromDevice
     if (fault !== undefined) return fault
     this.#applied.removed++
-    if (isLabelled) this.labels.removed(workerSlot, event.hashes)
+    this.labels.removed(workerSlot, event.hashes, leaving)
     slot.salts.removed(event.hashes, hash =>
       HELD_TIERS.some(tier => this.#index.has(this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]), hash)),
     )

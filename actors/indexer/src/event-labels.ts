@@ -4,8 +4,9 @@
  *   store          its labels; without any, only that the block is held (again)
  *   transition     the new state, if it may follow the present one (packages/protocol)
  *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
- *                  there. Its expert passes to another worker slot of the shard that holds the block, if no
- *                  record but this one has it; likewise when all blocks of a worker slot go
+ *                  there. In both cases its expert passes to another worker slot of the shard that holds the
+ *                  block, if no record but this one has it: a pooled record may end when nothing leads to
+ *                  these holders any more. Likewise when all blocks of a worker slot go
  *   clear          takes all records of the worker slot. A release leaves what is pooled, as orphans, and so
  *                  does a clear because the worker cannot be heard; only where this shard hears of every
  *                  eviction, whichever shard it is told to
@@ -15,13 +16,15 @@
  * get no label, and are counted.
  *
  * Cost     nothing for worker slots without labels. With them a hash and two searches per block; a search for
- *          each block of a store without labels; a look at the holders of a block that alone goes with its
- *          expert.
+ *          each block of a store without labels; for each expert that may pass on, the holders of its block
+ *          until one is on the device of another worker. When all blocks of a worker slot go, all of this is
+ *          one turn: a pass over the records of the shard, and such a search for each expert that passes on.
  */
 
 import { chainSequence } from '@homing/blocks'
 import type { DumpedLabel, DumpedLabels } from '@homing/fleet/dumped-labels'
 import {
+  type BlockHolder,
   type BlockIndex,
   DEVICE_LAYER,
   type LabelMemory,
@@ -76,6 +79,15 @@ export interface PooledBlock {
   readonly expert: KvExpert | undefined
   readonly place: KvPoolPlace
 }
+
+/** The last label of a block that may go, and another worker slot that holds the block. */
+interface LeavingExpert {
+  readonly label: LastLabel
+  readonly to: BlockHolder
+}
+
+/** By position of the low words of their blocks in the removal. */
+type LeavingExperts = ReadonlyMap<number, LeavingExpert>
 
 /** Places of records that one part of a dump looks at, in steps, of which the last may be one too many. */
 const DUMP_PLACES = 8192
@@ -243,29 +255,41 @@ export class EventLabels implements DumpedLabels {
     }
   }
 
-  /** These blocks are about to be removed: what it alone says of experts passes to others that hold them. */
-  leaving(workerSlot: number, hashes: Int32Array): void {
-    const table = this.#table
-    if (table === undefined) return
+  /** Before a removal, which may be refused: experts that pass on if it takes their blocks; for `removed`. */
+  leaving(workerSlot: number, hashes: Int32Array): LeavingExperts | undefined {
+    if (this.#table?.has(workerSlot) !== true) return undefined
+    const leaving = new Map<number, LeavingExpert>()
     for (let i = 0; i < hashes.length; i += 2) {
-      const label = table.lastLabelOf(workerSlot, hashes[i]!, hashes[i + 1]!)
-      if (label !== undefined) this.#passOn(workerSlot, label)
+      const label = this.#table.lastLabelOf(workerSlot, hashes[i]!, hashes[i + 1]!)
+      const to = label && this.#otherHolder(workerSlot, label)
+      if (to !== undefined) leaving.set(i, { label: label!, to })
+    }
+    return leaving
+  }
+
+  /** A removal was applied. `leaving`: as it was before; undefined: no expert passes on. */
+  removed(workerSlot: number, hashes: Int32Array, leaving?: LeavingExperts): void {
+    const table = this.#table
+    if (table?.has(workerSlot) !== true) return
+    for (let i = 0; i < hashes.length; i += 2) {
+      const hash = hashes.subarray(i, i + 2)
+      if (this.#isHeld(workerSlot, hash)) continue
+      // First: the record may leave its room to that of the other worker.
+      table.removed(workerSlot, hash[0]!, hash[1]!)
+      const expert = leaving?.get(i)
+      if (expert !== undefined) this.#passOn(expert)
     }
   }
 
   /** All blocks of a worker slot are about to go. */
   leavingAll(workerSlot: number): void {
-    if (this.#table?.has(workerSlot) !== true) return
-    for (const label of this.#table.lastLabels(workerSlot)) this.#passOn(workerSlot, label)
-  }
-
-  /** A removal was applied. */
-  removed(workerSlot: number, hashes: Int32Array): void {
     const table = this.#table
-    if (table?.has(workerSlot) !== true) return
-    for (let i = 0; i < hashes.length; i += 2) {
-      const hash = hashes.subarray(i, i + 2)
-      if (!this.#isHeld(workerSlot, hash)) table.removed(workerSlot, hash[0]!, hash[1]!)
+    if (table === undefined) return
+    for (const label of table.lastLabels(workerSlot)) {
+      const to = this.#otherHolder(workerSlot, label)
+      if (to === undefined) continue
+      table.removed(workerSlot, ...label.engineHash)
+      this.#passOn({ label, to })
     }
   }
 
@@ -303,20 +327,20 @@ export class EventLabels implements DumpedLabels {
     if (records !== undefined && this.#table !== undefined) loadLabels(this.#table, workerSlot, records)
   }
 
-  /** To one worker slot of the shard that holds the block on its device, if there is one. */
-  #passOn(workerSlot: number, { engineHash, sequenceHash, moe }: LastLabel): void {
+  /** Another worker slot of the shard that holds the block on its device. */
+  #otherHolder(workerSlot: number, { engineHash }: LastLabel): BlockHolder | undefined {
     const own = this.#slotsOf(workerSlot)
     for (const slot of own) {
       const block = this.#index.blockOf(slot, engineHash)
       if (block === undefined) continue
-      const other = this.#index
-        .holdersOf(block)
-        .find(holder => holder.workerSlot < this.#layers.keysMax && !own.includes(holder.workerSlot))
-      if (other === undefined) continue
-      const said = { engineHash: other.engineHash, sequenceHash, moe, place: undefined, isHeld: true }
-      this.#table!.stored({ workerSlot: other.workerSlot, ...said })
-      return
+      for (const other of this.#index.holdersOf(block))
+        if (other.workerSlot < this.#layers.keysMax && !own.includes(other.workerSlot)) return other
     }
+    return undefined
+  }
+
+  #passOn({ label: { sequenceHash, moe }, to }: LeavingExpert): void {
+    this.#table!.stored({ ...to, sequenceHash, moe, place: undefined, isHeld: true })
   }
 
   /** Whether one of its tiers has the block. */

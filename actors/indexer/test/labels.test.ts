@@ -4,8 +4,8 @@
  */
 
 import assert from 'node:assert/strict'
-import { BlockIndex, BlockLabels, LabelReader, layeredOptions } from '@homing/index'
-import { KV_CLEARED, type KvEvent, type KvExpert, type KvStored } from '@homing/protocol'
+import { BlockIndex, BlockLabels, LabelReader, type LabelShape, layeredOptions } from '@homing/index'
+import { KV_CLEARED, type KvEvent, type KvExpert, type KvRemoved, type KvStored } from '@homing/protocol'
 import { HeldBlocks } from '@homing/publisher'
 import fc from 'fast-check'
 import t from 'tap'
@@ -30,6 +30,8 @@ import {
 
 const SLOT = 1
 const LABEL_BYTES = 1 << 16
+/** Room for some dozens of records. */
+const LABEL_BYTES_FEW = 1 << 13
 const BLOCKS_MAX = 4
 const HISTORIES = 2000
 
@@ -41,9 +43,9 @@ function idsIn(reader: LabelReader, { workerSets }: BlockLabels): number[] {
   return ids.filter((_, i) => i % 2 === 0)
 }
 
-function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true) {
+function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true, shape?: LabelShape) {
   const index = BlockIndex.create(layeredOptions(1 << 20, 4))
-  const applier = new EventApplier(index, new LayerSlots(4), labelBytes, keepsOrphans)
+  const applier = new EventApplier(index, new LayerSlots(4), labelBytes, keepsOrphans, shape)
   const reader = new LabelReader()
   reader.setShard(0, applier.labels.memory)
   applier.open(SLOT)
@@ -112,6 +114,44 @@ t.test('an expert passes to a worker that holds the block, also where a pool has
   t.strictSame(f.read([1]).expert, EXPERT)
   f.applier.apply(holding, BLOCK_TOKENS, [removed([1])])
   t.strictSame(f.read([1]), NOWHERE)
+})
+
+t.test('an expert does not pass on while a tier of its worker holds the block', async t => {
+  const f = fixture()
+  f.applier.open(0)
+  f.applier.apply(0, BLOCK_TOKENS, [stored([1], 0)])
+  const onHost = { tier: 'host' as const }
+  const records = () => f.applier.status().labels?.records
+  f.apply(stored([1], 0, { expert: EXPERT }), { ...(stored([1], 0) as KvStored), ...onHost })
+  f.apply({ ...(removed([1]) as KvRemoved), isLocal: false })
+  t.equal(records(), 1, 'a removal that is refused')
+  f.apply(removed([1]))
+  t.equal(records(), 1, 'it is on the host still')
+  f.apply({ ...(removed([1]) as KvRemoved), ...onHost })
+  t.equal(records(), 1, 'it is of the other worker')
+  t.strictSame(f.read([1]).expert, EXPERT)
+  f.applier.apply(0, BLOCK_TOKENS, [removed([1])])
+  t.strictSame(f.read([1]), NOWHERE)
+})
+
+t.test('an expert finds room where the record that it passes on from was', async t => {
+  for (const end of ['removed', 'cleared', 'open', 'parted', 'released'] as const) {
+    const f = fixture(LABEL_BYTES_FEW, true, { recordsPerBlock: 1, workersShare: 0 })
+    const blocks: Chain[] = []
+    f.applier.open(0)
+    for (let i = 0; f.applier.status().labels!.refused === 0; i++) {
+      f.apply(stored([i], 0, { expert: EXPERT }))
+      blocks.push([i])
+    }
+    blocks.pop()
+    for (const block of blocks) f.applier.apply(0, BLOCK_TOKENS, [stored(block, 0)])
+    if (end === 'removed') for (const block of blocks) f.apply(removed(block))
+    else if (end === 'cleared') f.apply(KV_CLEARED)
+    else if (end === 'released') f.applier.release(SLOT)
+    else f.applier.open(SLOT, end === 'parted')
+    t.match(f.applier.status().labels, { records: blocks.length, refused: 1 }, end)
+    for (const block of blocks) t.strictSame(f.read(block).expert, EXPERT)
+  }
 })
 
 t.test('a block below the device, or guessed, keeps no expert of another worker', async t => {

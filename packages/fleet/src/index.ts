@@ -61,6 +61,7 @@ export {
   type WorkerDefaults,
   type WorkerFacts,
 } from './worker-facts.ts'
+export { placeOf } from './worker-place.ts'
 export {
   canHandOver,
   handoverOf,

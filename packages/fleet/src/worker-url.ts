@@ -17,7 +17,8 @@
  *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is
  *                         never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position among the workers of
- *                         the start, else a number that follows from host, port and path
+ *                         the start, also when one of these comes back; else a number that follows from host,
+ *                         port and path
  *
  * Given values win over probed ones.
  */
@@ -71,10 +72,10 @@ const PREFIX = /^(?:\/[A-Za-z0-9._~-]+)*$/
 const COUNT_MAX = 2 ** 31 - 1
 
 /**
- * `position` among the workers that the start names, from 0; undefined: it joins later, and its instance id
- * is the one of its place. Throws InvalidWorkerError.
+ * `instanceId`: if the URL names none. Of workers that the start names it is their position among them,
+ * from 0; undefined: the number of its place. Throws InvalidWorkerError.
  */
-export function parseWorkerSpec(text: string, position: number | undefined): WorkerSpec {
+export function parseWorkerSpec(text: string, instanceId: number | undefined): WorkerSpec {
   const fail = (reason: string): never => {
     throw new InvalidWorkerError(openWorker(text), reason)
   }
@@ -183,7 +184,7 @@ export function parseWorkerSpec(text: string, position: number | undefined): Wor
   }
   return {
     ...name,
-    instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? position ?? workerNumberAt(placeOf(name)),
+    instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? instanceId ?? workerNumberAt(placeOf(name)),
     key: keyEnv !== undefined ? { env: keyEnv } : keyFile !== undefined ? { file: keyFile } : undefined,
     model: values.get('model'),
     blockSizeTokens: integer('block_size', 1, 65_536),

@@ -193,15 +193,17 @@ export class BlockIndex {
     return names.some(([[low, high]]) => low !== engineHash[0] || high !== engineHash[1])
   }
 
-  /** The worker slots that hold a block which `blockOf` named, each with an engine hash of it there. */
-  holdersOf(block: number): readonly BlockHolder[] {
+  /**
+   * The worker slots that hold a block which `blockOf` named, each with an engine hash of it there. They are
+   * looked up one by one, as they are asked for; the index must not change meanwhile.
+   */
+  *holdersOf(block: number): Generator<BlockHolder, void, undefined> {
     const { sets, chunks, holders } = this.#state
-    const found: BlockHolder[] = []
-    for (const holder of sets.members(chunks.setOf(block))) {
+    const set = chunks.setOf(block)
+    for (let holder = sets.next(set, -1); holder >= 0; holder = sets.next(set, holder)) {
       const workerSlot = holders.ownerOf(holder)
-      if (workerSlot >= 0) found.push({ workerSlot, engineHash: this.#state.namesOf(holder, block)[0]![0] })
+      if (workerSlot >= 0) yield { workerSlot, engineHash: this.#state.namesOf(holder, block)[0]![0] }
     }
-    return found
   }
 
   /**

@@ -86,6 +86,21 @@ export class WorkerSets {
     return -1
   }
 
+  /** The first member of a set above a holder (−1: the first of all); −1: there is none. */
+  next(set: number, above: number): number {
+    if (set === 0) return -1
+    if (set <= this.#holders) return set - 1 > above ? set - 1 : -1
+    const row = this.#row(set)
+    const wordCount = this.#words[H_HOLDER_WORDS]!
+    const from = above + 1
+    for (let i = from >>> 5; i < wordCount; i++) {
+      let word = this.#words[row + i]!
+      if (i === from >>> 5) word &= -1 << (from & 31)
+      if (word !== 0) return i * 32 + 31 - Math.clz32(word & -word)
+    }
+    return -1
+  }
+
   /** Members of a set, ascending. */
   members(set: number): number[] {
     const members: number[] = []

@@ -163,8 +163,7 @@ t.test(
   async t => {
     const { store, remove, index } = create()
     const holders = (slot: number, engine: bigint) =>
-      index
-        .holdersOf(index.blockOf(slot, pairs([engine]))!)
+      [...index.holdersOf(index.blockOf(slot, pairs([engine]))!)]
         .map(({ workerSlot, engineHash: [low] }) => [workerSlot, low])
         .sort(([one], [other]) => one! - other!)
     store(0, [5n, 6n], undefined, [100n, 101n])

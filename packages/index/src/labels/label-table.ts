@@ -6,8 +6,9 @@
  *   I1  A record is reachable only while its state is pooled: `L_POOLED` counts these.
  *   I2  States change as the rule of the table allows; only a store may say any state.
  *   I3  Records of ORPHAN_SLOT are pooled, for some worker. They are of workers that have left.
- *   I4  A record whose worker neither holds its block nor has it in a pool, or on its way there, is evicted.
- *       It is kept for audits alone: for events the block is one of which nothing was told.
+ *   I4  If the worker of a record neither holds the block nor has it in a pool, or on its way there, the
+ *       state of the record is evicted. Such a record is only for audits: events of the worker treat the
+ *       block as one without a record.
  *
  * Protocol  label-words.ts. One write section is of one block or record.
  * Full      evicted records make room, but for those that alone say the expert of a block that is held; then
@@ -78,7 +79,11 @@ export class LabelTable {
   readonly #bySlot = new Map<number, number>()
   /** Those of them that are pooled. */
   readonly #pooledBySlot = new Map<number, number>()
-  /** Slots of workers that cannot be heard; what others say of an eviction holds for these, too. */
+  /**
+   * Slots of workers that cannot be heard; what others say of an eviction holds for these, too. Slots without
+   * records are among them, because an image may bring them some later. So an eviction costs a search for
+   * each of these slots that has records, and a look for each that has none.
+   */
   readonly #parted = new Set<number>()
   readonly #byState = [0, 0, 0, 0, 0]
   readonly #transitions: Record<TransitionOutcome, number> = { changed: 0, illegal: 0, unknown: 0, full: 0 }
@@ -174,15 +179,14 @@ export class LabelTable {
     return record === 0 || !this.#isLastLabel(record) ? undefined : this.#lastLabel(record)
   }
 
-  /** The same of all records of a worker slot. */
-  lastLabels(workerSlot: number): readonly LastLabel[] {
-    const labels: LastLabel[] = []
-    if (!this.has(workerSlot) || this.#places.words[L_LABELLED] === 0) return labels
-    for (let record = 1; record <= this.#places.touchedRecords; record++) {
+  /** The same of all records of a worker slot. Records may come and go while they are read. */
+  *lastLabels(workerSlot: number): Generator<LastLabel, void, undefined> {
+    if (!this.has(workerSlot) || this.#places.words[L_LABELLED] === 0) return
+    const end = this.#places.touchedRecords
+    for (let record = 1; record <= end; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
-      if (this.#isLastLabel(record)) labels.push(this.#lastLabel(record))
+      if (this.#isLastLabel(record)) yield this.#lastLabel(record)
     }
-    return labels
   }
 
   /** Forgets everything that a worker slot has said. */
