@@ -31,7 +31,7 @@ const EXPOSURE_MAX = 2
 
 t.setTimeout(600_000)
 
-const skip = noMachine()
+const skip = await noMachine()
 
 /** The value of a directive; the last one counts. */
 const directive = (unit: string, name: string): string | undefined =>
