@@ -6,7 +6,8 @@
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 import { isInstalled } from '@homing/transport/testing'
@@ -19,6 +20,8 @@ const SYSTEMD = '/lib/systemd/systemd'
 const OWN = ['/etc/', '/opt/', '/var/lib/', '/var/log/', '/tmp/packs/']
 const LINE_MS_MAX = 240_000
 const START_MS_MAX = 60_000
+/** Of a start that shows whether there can be one; it takes 2 s. */
+const TRY_MS_MAX = 20_000
 /** Makes and removes a control group, in namespaces of its own. */
 const PROBE = 'mount -t cgroup2 cgroup /mnt && mkdir /mnt/homing-probe-$PPID && rmdir /mnt/homing-probe-$PPID'
 const REMOVE_GROUPS =
@@ -30,15 +33,18 @@ export interface Typed {
   readonly stderr: string
 }
 
-/** Why there can be none here: text for `skip`. */
-export function noMachine(): string | false {
+/** Why there can be none here: text for `skip`. Starts one, and ends it. */
+export async function noMachine(): Promise<string | false> {
   if (!existsSync(SYSTEMD) || !isInstalled('systemctl')) return 'systemd is not installed'
-  if (OWN.some(folder => ROOT.startsWith(folder)))
-    return `a machine of namespaces would hide this repository at ${ROOT}`
+  // .ci/run allows no skip for this: the checkout can lie elsewhere.
+  const hiding = OWN.find(folder => ROOT.startsWith(folder))
+  if (hiding !== undefined) return `a checkout below ${hiding} cannot be tested: move it elsewhere`
   const words = ['--mount', '--propagation', 'private', '--pid', '--fork', '--mount-proc', 'sh', '-c', PROBE]
   const { status, stderr, error } = spawnSync('unshare', words, { encoding: 'utf8' })
-  if (status === 0) return false
-  return `no namespaces for a machine of its own: ${stderr?.trim().split('\n').at(-1) || String(error)}`
+  if (status !== 0)
+    return `no namespaces for a machine of its own: ${stderr?.trim().split('\n').at(-1) || String(error)}`
+  const fault = await Machine.tryStart()
+  return fault === undefined ? false : `systemd does not come up in namespaces: ${fault}`
 }
 
 export class Machine {
@@ -65,8 +71,23 @@ export class Machine {
     mkdirSync(folder)
     const machine = new Machine(folder)
     t.teardown(() => machine.#end())
-    await machine.#up()
+    await machine.#up(START_MS_MAX)
     return machine
+  }
+
+  /** Why none comes up; undefined: one has. */
+  static async tryStart(): Promise<string | undefined> {
+    const folder = mkdtempSync(join(tmpdir(), 'homing-machine-'))
+    const machine = new Machine(folder)
+    try {
+      await machine.#up(TRY_MS_MAX)
+      return undefined
+    } catch (error) {
+      return (error as Error).message
+    } finally {
+      await machine.#end()
+      rmSync(folder, { recursive: true, force: true })
+    }
   }
 
   /** Types a line as root, in the folder of this repository. */
@@ -89,22 +110,27 @@ export class Machine {
     return this.type(`systemctl show --value --property ${property} ${unit}`).stdout.trim()
   }
 
-  async #up(): Promise<void> {
+  async #up(msMax: number): Promise<void> {
     let said = ''
     this.#outside.stderr!.setEncoding('utf8').on('data', text => (said += text))
     const isUp = (): true | undefined => {
+      if (this.#hasEnded) throw new Error(`machine.sh has ended: ${said.trim()}`)
       this.#systemd ??= systemdOf(this.#outside.pid!)
       if (this.#systemd === undefined) return undefined
       return (
         /^(?:running|degraded)$/.test(this.type('systemctl is-system-running').stdout.trim()) || undefined
       )
     }
-    await until('systemd is up', isUp, { msMax: START_MS_MAX, seen: () => said })
+    await until('systemd is up', isUp, { msMax, seen: () => said })
+  }
+
+  get #hasEnded(): boolean {
+    return this.#outside.exitCode !== null || this.#outside.signalCode !== null
   }
 
   async #end(): Promise<void> {
     const child = this.#outside
-    if (child.exitCode === null && child.signalCode === null) {
+    if (!this.#hasEnded) {
       const ended = once(child, 'exit')
       child.stdin!.end()
       await ended

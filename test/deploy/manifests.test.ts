@@ -445,7 +445,7 @@ t.test(
   'the chart with a picker lets gateways in',
   { skip: typeof noHelm === 'string' && noHelm },
   async t => {
-    const { taken, stderr } = await helmInstall(t, { picker: { enabled: true } })
+    const { taken, stderr } = await helmInstall(t, { picker: { enabled: true, workersPort: 'http' } })
     t.equal(stderr, '')
     const router = routerOf(taken)
     const { pickerPort } = settingsOf(router)
@@ -478,6 +478,18 @@ t.test(
       'openai',
     ])
     t.strictSame(await portsFor({}), [])
+  },
+)
+
+t.test(
+  'a picker whose values name no port of engines is refused, unless no policy needs one',
+  { skip: typeof noHelm === 'string' && noHelm },
+  async t => {
+    const picker = { enabled: true }
+    const { taken, stderr } = await helmInstall(t, { picker })
+    t.match(stderr, /picker\.enabled: set picker\.workersPort to .* engines/)
+    t.strictSame(taken, [], 'nothing is installed')
+    t.equal((await helmInstall(t, { picker, networkPolicy: { enabled: false } })).stderr, '')
   },
 )
 

@@ -1,9 +1,10 @@
 /** Which certificate authorities TLS connections to engines and brokers trust. */
 
 import { readFileSync } from 'node:fs'
+import process from 'node:process'
 import * as tls from 'node:tls'
 
-/** Where systems have theirs in one file: Debian, Fedora, SUSE, Alpine and BSD. */
+/** Where systems have theirs in one file: Debian and Alpine, Fedora, SUSE, BSD. Some have two of these. */
 const SYSTEM_FILES = [
   '/etc/ssl/certs/ca-certificates.crt',
   '/etc/pki/tls/certs/ca-bundle.crt',
@@ -11,27 +12,35 @@ const SYSTEM_FILES = [
   '/etc/ssl/cert.pem',
 ]
 
-let onNode20: readonly string[] | undefined
+/** What `getCACertificates` would answer, on a Node that lacks it; undefined: not read yet. */
+let substitute: readonly string[] | undefined
 
 /**
- * Certificates in PEM: those of Node, of the system, and `own` besides; '' or undefined: none. The first call
- * reads the system's.
+ * Certificates in PEM: those of Node, of NODE_EXTRA_CA_CERTS, of the system, and `own` besides; '' or
+ * undefined: none. The first call reads the system's.
  */
 export function believedCertificates(own: string | undefined): string[] {
   const more = own === undefined || own === '' ? [] : [own]
-  // Not there on Node 20, which knows only its own.
-  const of: typeof tls.getCACertificates | undefined = tls.getCACertificates
-  onNode20 ??= of === undefined ? [...tls.rootCertificates, ...systemFiles()] : []
-  return of === undefined ? [...onNode20, ...more] : [...of('default'), ...of('system'), ...more]
+  // Node has this function from 22.15 on.
+  const getCACertificates: typeof tls.getCACertificates | undefined = tls.getCACertificates
+  if (getCACertificates !== undefined)
+    return [...getCACertificates('default'), ...getCACertificates('system'), ...more]
+  substitute ??= [
+    ...tls.rootCertificates,
+    ...firstFile([process.env['NODE_EXTRA_CA_CERTS'] ?? '']),
+    ...firstFile(SYSTEM_FILES),
+  ]
+  return [...substitute, ...more]
 }
 
-function systemFiles(): readonly string[] {
-  return SYSTEM_FILES.flatMap(file => {
+/** The text of the first file that can be read. */
+function firstFile(paths: readonly string[]): readonly string[] {
+  for (const path of paths) {
     try {
-      return [readFileSync(file, 'utf8')]
+      return [readFileSync(path, 'utf8')]
     } catch {
-      // Other systems have theirs elsewhere.
-      return []
+      // Other systems have theirs elsewhere; Node itself warns of an extra file that it cannot read.
     }
-  })
+  }
+  return []
 }

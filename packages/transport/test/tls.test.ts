@@ -1,9 +1,12 @@
 /** A listener that speaks TLS: new certificates, other protocols, and clients that never say hello. */
 
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { request } from 'node:https'
 import { connect } from 'node:net'
+import process from 'node:process'
 import type { TLSSocket } from 'node:tls'
+import { promisify } from 'node:util'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { expiryMsOf, faultOfIdentity, systemTransport, type TlsIdentity } from '../src/index.ts'
@@ -88,6 +91,27 @@ t.test('who does not speak TLS is let go, and who is silent holds up no end', { 
   await bounded(listener.close(3_600_000), 'the end of the listener')
   await bounded(gone, 'the end of the silent one')
   t.equal(listener.connections, 0)
+})
+
+t.test('calls believe the authorities of NODE_EXTRA_CA_CERTS, on Node 20 too', { skip }, async t => {
+  const folder = t.testdir()
+  const [one, other] = [selfSigned(folder, 'one'), selfSigned(folder, 'other')]
+  const { listener } = await serve(t, one)
+  const program = new URL('./authorities-process.ts', import.meta.url).pathname
+  const said = async (file: string | undefined, node: string): Promise<string> => {
+    const { NODE_EXTRA_CA_CERTS: _, ...others } = process.env
+    const env = file === undefined ? others : { ...others, NODE_EXTRA_CA_CERTS: file }
+    const { stdout } = await promisify(execFile)(process.execPath, [program, String(listener.port), node], {
+      env,
+    })
+    return stdout
+  }
+  for (const node of ['as-it-is', 'as-on-node-20']) {
+    t.equal(await said(one.certificateFile, node), '200\n', node)
+    t.match(await said(other.certificateFile, node), /self-signed certificate/, `${node}: another one`)
+    t.match(await said(undefined, node), /self-signed certificate/, `${node}: none`)
+    t.match(await said(`${folder}/none.pem`, node), /self-signed certificate/, `${node}: no such file`)
+  }
 })
 
 t.test('what is wrong with a pair is told, and nothing of it', { skip }, async t => {
