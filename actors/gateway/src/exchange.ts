@@ -286,7 +286,7 @@ export class Exchange {
       return
     }
     if (calls.isHedging && isStream && call.beganBadly) {
-      this.#turns.take(failures.beganWithError(this.#turns.failed))
+      this.#turns.take(failures.beganBadly(this.#turns.failed, call.sawError))
       return
     }
     calls.endSecond()
@@ -313,7 +313,7 @@ export class Exchange {
     const found = mayFail ? continuation.failureIn(bytes, call.sawError) : undefined
     if (found !== undefined) {
       reply.pass(found.before)
-      this.#turns.take(failures.sentError(this.#turns.failed, found.message))
+      this.#turns.take(failures.failedInStream(this.#turns.failed, found.reason))
       return
     }
     if (reply.relay(bytes, call, this.#decision!) || calls.isPaused) return

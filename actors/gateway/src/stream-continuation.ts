@@ -211,12 +211,13 @@ export class StreamContinuation {
   failureIn(
     bytes: Uint8Array,
     sawError: boolean,
-  ): { readonly before: Uint8Array; readonly message: string } | undefined {
+  ): { readonly before: Uint8Array; readonly reason: string } | undefined {
     const found = sawError && this.#unfit === undefined ? engineErrorOf(bytes) : undefined
     const before = beforeGivenUp(found?.before ?? bytes)
-    if (before !== undefined) return { before, message: 'it gave up the request' }
-    if (found !== undefined) this.#lastWords = bytes.slice(found.before.length)
-    return found
+    if (before !== undefined) return { before, reason: 'gave up the request' }
+    if (found === undefined) return undefined
+    this.#lastWords = bytes.slice(found.before.length)
+    return { before: found.before, reason: `sent an error: ${found.message}` }
   }
 
   /** Another worker goes on, after one that failed with this error. */

@@ -175,16 +175,18 @@ export class WorkerFailures {
     return { kind: 'goOn', error: upstreamFailed(call.decision, reason) }
   }
 
-  /** Its stream has an error of the engine. The request may be to blame: another worker shows. */
-  sentError(call: FailedCall, message: string): Turn {
-    const reason = `sent an error: ${message}`
+  /** Its stream shows that the engine failed. The request may be to blame: another worker shows. */
+  failedInStream(call: FailedCall, reason: string): Turn {
     this.#failed(call, reason, false)
     return { kind: 'goOn', error: upstreamFailed(call.decision, reason) }
   }
 
-  /** Its stream begins with an error while a second worker is being asked. */
-  beganWithError(call: FailedCall): Turn {
-    const reason = 'sent an error before its first token'
+  /**
+   * Its stream begins with an error, or with the end of a request that was given up, while a second worker is
+   * being asked.
+   */
+  beganBadly(call: FailedCall, sawError: boolean): Turn {
+    const reason = `${sawError ? 'sent an error' : 'gave up the request'} before its first token`
     this.#failed(call, reason, false)
     this.#tried.taken()
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
