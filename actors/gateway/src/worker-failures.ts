@@ -87,6 +87,8 @@ export type FailuresParts = Pick<
 export class WorkerFailures {
   readonly #parts: FailuresParts
   readonly #tried: TriedWorkers
+  /** The last call that was answered badly, and whether it is a loss (bad-answers.ts). */
+  #noted: { readonly decisionId: string; readonly calledMs: number; readonly isLoss: boolean } | undefined
 
   constructor(parts: FailuresParts) {
     this.#parts = parts
@@ -296,10 +298,19 @@ export class WorkerFailures {
   }
 
   /** Whether a request that is answered so goes to another worker at the cost of the retry budget. */
-  #isCharged({ decision, calledMs }: FailedCall, status: number): boolean {
-    const { badAnswers } = this.#parts
-    const isLoss = isTaking(status) && badAnswers.isLoss(decision.workerId, calledMs, this.#nowMs)
+  #isCharged(call: FailedCall, status: number): boolean {
+    const isLoss = isTaking(status) && this.#isLoss(call)
     return this.#tried.isCharged && !(isLoss && this.#tried.isUntaken)
+  }
+
+  /** Asked at the head of a refusal and at its end: the call is noted once. */
+  #isLoss({ decision, calledMs }: FailedCall): boolean {
+    const { id, workerId } = decision
+    if (this.#noted?.decisionId !== id || this.#noted.calledMs !== calledMs) {
+      const isLoss = this.#parts.badAnswers.note(workerId, calledMs, this.#nowMs)
+      this.#noted = { decisionId: id, calledMs, isLoss }
+    }
+    return this.#noted.isLoss
   }
 
   #answeredBadly(call: FailedCall, status: number): void {
