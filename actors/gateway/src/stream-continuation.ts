@@ -108,6 +108,12 @@ export class StreamContinuation {
   /** Tokens of its prompt, and of what was delivered, when another worker went on with it. */
   #before: { readonly promptTokens: number; readonly deliveredTokens: number } | undefined
   #tries = 0
+  /** Takes back what the last `next` has changed. */
+  #undo = (): void => {}
+  /** Bytes that the hold counts for the rest that `next` has made. */
+  #restBytes = 0
+  /** The same, of rests that were not sent. */
+  #spareBytes = 0
   #isClosed = false
   /** Its worker failed in the middle, with this error, and the rest of the stream is another worker's. */
   #cutBy: ErrorRecord | undefined
@@ -247,8 +253,15 @@ export class StreamContinuation {
 
   /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is. */
   async next(isCut = true): Promise<ContinuationStep> {
-    const before = this.#before
+    const [before, stream] = [this.#before, this.#stream]
+    this.#restBytes = 0
     this.#tries++
+    this.#undo = () => {
+      this.#tries--
+      this.#before = before
+      this.#stream = stream
+      this.#spareBytes += this.#restBytes
+    }
     let step: ContinuationStep
     try {
       step = await this.#next(this.#given!, this.#delivered!.read())
@@ -256,8 +269,7 @@ export class StreamContinuation {
       step = { kind: 'unread', error: toErrorRecord(thrown) }
     }
     if (!isCut && step.kind !== 'place') {
-      this.#tries--
-      this.#before = before
+      this.stays()
       return step
     }
     // That it is placed is not known before its head comes.
@@ -266,6 +278,11 @@ export class StreamContinuation {
     if (outcome !== 'end') this.#notContinued = outcome
     this.#parts.metrics.continuation(outcome)
     return step
+  }
+
+  /** The stream stays where it is: all is as it was before `next`. */
+  stays(): void {
+    this.#undo()
   }
 
   /** The exchange is over. Frees what it keeps. */
@@ -360,12 +377,15 @@ export class StreamContinuation {
   }
 
   #hasRoom(bytes: number): boolean {
+    const missing = bytes - this.#spareBytes
     try {
-      this.#hold.take(bytes)
-      return true
+      if (missing > 0) this.#hold.take(missing)
     } catch {
       return false
     }
+    this.#spareBytes = Math.max(0, -missing)
+    this.#restBytes = bytes
+    return true
   }
 
   /** Of a text that stands behind another one. */

@@ -39,6 +39,11 @@ const BEGUN = [head(200, SSE), data(ROLE + text('one'))]
 
 type Act = Parameters<Awaited<ReturnType<typeof startWorld>>['serve']>[1]
 
+const ALL_FILTERED = {
+  kind: 'refused',
+  error: { code: 'HOMING_ROUTER_ALL_FILTERED', message: 'none', details: {} },
+} as const
+
 /** A little later than what was sent. */
 const dieSoon: Act = () => {}
 
@@ -53,9 +58,11 @@ async function run(
     joins = [],
     more = {},
     takes = () => true,
+    refuses = () => false,
     reads = () => {},
     path = CHAT,
     decides,
+    offers,
   }: {
     body?: object
     migrationsMax?: number
@@ -64,11 +71,15 @@ async function run(
     more?: Partial<ReadRequest>
     /** A worker would take what is left. */
     takes?: () => boolean
+    /** All decisions but the first are refused: what `takes` says does not hold. */
+    refuses?: () => boolean
     /** Called when ids are asked for. */
     reads?: () => void
     path?: string
     /** The first decision comes when this is over. */
     decides?: Promise<void>
+    /** The others come when this is over. */
+    offers?: Promise<void>
   } = {},
 ) {
   let port = 0
@@ -97,8 +108,9 @@ async function run(
         return { kind: 'read', request: read }
       },
       decide: async () => {
+        if (port > 0 && refuses()) return ALL_FILTERED
         const at = ++port
-        if (at === 1) await decides
+        await (at === 1 ? decides : offers)
         if (at <= acts.length) return { kind: 'decided', decision: decisionFor(at) }
         return { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} } }
       },
@@ -189,6 +201,7 @@ t.test(
       ['no other worker is up', {}, [down], 1, stays],
       ['no worker may go on', {}, [OTHER], 0, stays],
       ['none would take it', {}, [OTHER], 1, stays],
+      ['none takes it', {}, [OTHER], 1, stays],
       ['logprobs', { logprobs: true }, [OTHER], 1, stays],
       ['a stop string may have begun', { stop: ['e!'] }, [OTHER], 1, stays],
       ['no limit of its length is known', { max_tokens: undefined }, [endless], 1, stays],
@@ -216,6 +229,7 @@ t.test(
         migrationsMax,
         dies: false,
         takes: () => what !== 'none would take it',
+        refuses: () => what === 'none takes it',
         // It comes while the ids of the text are looked for.
         reads: () => more(),
       })
@@ -233,7 +247,7 @@ t.test(
       t.equal(isGone, expected.sent === 2, what)
       t.strictSame(
         world.log.settled.map(({ delivery }) => delivery.outcome),
-        expected.settled,
+        what === 'none takes it' ? ['aborted', ...expected.settled] : expected.settled,
         what,
       )
       t.strictSame(world.log.workerFailed, [], `${what}: no worker is to blame`)
@@ -262,6 +276,7 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
     ['a whole answer', { more: { isStream: false } }, WHOLE, true],
     ['a pin', { more: { pinnedInstanceId: 7 } }, ANEW, false],
     ['none would take it', { takes: () => false }, ANEW, false],
+    ['none takes it', { refuses: () => true }, ANEW, false],
     ['no completion', { path: '/v1/embeddings', more: { isStream: false } }, WHOLE, false],
   ] as const) {
     let isGone = false
@@ -292,7 +307,7 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
             ['aborted', true],
             ['ok', false],
           ]
-        : [['ok', false]],
+        : [...(what === 'none takes it' ? [['aborted', true]] : []), ['ok', false]],
       what,
     )
     t.strictSame(workerFailed, [], `${what}: no worker is to blame`)
@@ -307,27 +322,69 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
 })
 
 t.test('what cannot go on elsewhere at the limit of a drain does so later, once it can', async t => {
-  for (const [what, begins, expected] of [
-    ['another worker comes up before the first byte', false, 'anew'],
-    ['another worker comes up after it', true, 'one two'],
+  for (const [what, begins, asks, expected] of [
+    ['another worker comes up before the first byte', false, 'takes', 'anew'],
+    ['another worker comes up after it', true, 'takes', 'one two'],
+    ['another worker takes it later, before the first byte', false, 'refuses', 'anew'],
+    ['another worker takes it later, after it', true, 'refuses', 'one two'],
   ] as const) {
-    let mayTake = false
+    let mayTake = asks === 'refuses'
+    let isRefused = true
     let first: HttpExchange | undefined
     const held: Act = exchange => {
       first = exchange
     }
     const second = begins ? [head(200, SSE), REST] : ANEW
-    const { client, world, sent } = await run(t, [[held], second], { takes: () => mayTake, dies: false })
+    const { client, world, sent } = await run(t, [[held], second], {
+      takes: () => mayTake,
+      refuses: () => asks === 'refuses' && isRefused,
+      dies: false,
+    })
     world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
     await world.system.settle()
     await world.system.advance(2000)
     if (begins) for (const act of BEGUN) act(first!)
     mayTake = true
+    isRefused = false
     await world.system.advance(1000)
     t.equal(sent.length, 1, 'not asked in every second')
     for (let i = 0; i < 6; i++) await world.system.advance(1000)
     t.equal(sent.length, 2, what)
     t.strictSame(seen(client.body), [expected, 'done'], what)
+  }
+})
+
+t.test('what happens while another worker is looked for at the limit of a drain comes first', async t => {
+  for (const [what, begins, outcome] of [
+    ['its client leaves', false, 'aborted'],
+    ['its client leaves a stream', true, 'aborted'],
+    ['its answer begins', false, 'ok'],
+    ['its worker dies', false, 'error'],
+  ] as const) {
+    const { promise: offers, resolve } = Promise.withResolvers<void>()
+    let first: HttpExchange | undefined
+    const held: Act = exchange => {
+      first = exchange
+    }
+    const acts = [begins ? [...BEGUN, held] : [held], ANEW, ANEW]
+    const { client, world, sent } = await run(t, acts, { offers, dies: false })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    t.equal(world.log.asked.length, 2, what)
+    if (what === 'its worker dies') first!.destroy()
+    else if (outcome === 'ok') for (const act of ANEW) act(first!)
+    else client.call.abort()
+    await world.system.settle()
+    resolve()
+    await world.system.settle()
+    await world.system.advance(10)
+    const ids = world.log.settled.map(({ id }) => id)
+    t.equal(new Set(ids).size, world.log.asked.length, `${what}: all that was asked for is settled`)
+    t.equal(ids.length, new Set(ids).size, `${what}: once`)
+    t.equal(sent.length, what === 'its worker dies' ? 2 : 1, what)
+    const own = world.log.settled.find(({ id }) => world.log.names.get(id) === 'decision-1')
+    t.equal(own?.delivery.outcome, outcome, what)
+    if (outcome !== 'aborted') t.strictSame(seen(client.body), ['anew', 'done'], what)
   }
 })
 
