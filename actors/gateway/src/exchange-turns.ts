@@ -18,6 +18,7 @@
 
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { Decision } from '@homing/placement'
+import type { UnfitReason } from './continuation-memory.ts'
 import { UpstreamFailedError } from './errors.ts'
 import type { ExchangeEnd } from './exchange-end.ts'
 import type { CommonParts } from './exchange-parts.ts'
@@ -260,8 +261,8 @@ export class ExchangeTurns {
     const { worker, workerId } = this.#decision!
     request.goesTo('continuing')
     calls.holdBack()
-    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, () => {
-      this.#staysAt = workerId
+    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, isForGood => {
+      if (isForGood) this.#staysAt = workerId
       request.goesTo('relaying')
       calls.letGo()
     })
@@ -269,9 +270,13 @@ export class ExchangeTurns {
 
   /**
    * `error`: what the client gets if no worker can go on with it. `stays`: called in place of that, and of
-   * the end of the stream; default: it cannot stay.
+   * the end of the stream, with whether that holds until its end; default: it cannot stay.
    */
-  async #continue(error: ErrorRecord, wasTaken: boolean, stays?: () => void): Promise<void> {
+  async #continue(
+    error: ErrorRecord,
+    wasTaken: boolean,
+    stays?: (isForGood: boolean) => void,
+  ): Promise<void> {
     const { request, placing, continuation, figures, failures, slices, legs } = this.#steps
     const { id: decisionId, worker, workerId } = this.#decision!
     const { requestId } = request.ready.routing
@@ -287,8 +292,9 @@ export class ExchangeTurns {
     }
     if (mayStay && step.kind === 'place' && offer === undefined) {
       continuation.stays()
-      this.#owner.guard(stays)
-    } else if (stays !== undefined && step.kind !== 'place') this.#owner.guard(stays)
+      this.#owner.guard(() => stays(false))
+    } else if (stays !== undefined && step.kind !== 'place')
+      this.#owner.guard(() => stays(staysForGood(step)))
     else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
     else if (step.kind === 'place') {
       log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
@@ -328,3 +334,11 @@ export class ExchangeTurns {
     return this.#steps.placing.decision
   }
 }
+
+/** Whether a stream stays at its worker until its end, since no other worker can go on with it later, either. */
+function staysForGood(step: ContinuationStep): boolean {
+  return step.kind === 'end' || (step.kind === 'unfit' && !PASSING.has(step.why))
+}
+
+/** Room comes, a tokenizer answers again, a text goes on behind what may have been the beginning of its end. */
+const PASSING: ReadonlySet<UnfitReason> = new Set(['memory', 'prompt', 'stops'])

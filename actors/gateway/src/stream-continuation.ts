@@ -108,6 +108,8 @@ export class StreamContinuation {
   /** Tokens of its prompt, and of what was delivered, when another worker went on with it. */
   #before: { readonly promptTokens: number; readonly deliveredTokens: number } | undefined
   #tries = 0
+  /** It cannot stay where it is. */
+  #isCut = true
   /** Takes back what the last `next` has changed. */
   #undo = (): void => {}
   /** Bytes that the hold counts for the rest that `next` has made. */
@@ -253,6 +255,7 @@ export class StreamContinuation {
 
   /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is. */
   async next(isCut = true): Promise<ContinuationStep> {
+    this.#isCut = isCut
     const [before, stream] = [this.#before, this.#stream]
     this.#restBytes = 0
     this.#tries++
@@ -410,7 +413,8 @@ export class StreamContinuation {
     for (let attempt = 1; ; attempt++) {
       if (this.#isClosed) return undefined
       const ids = await this.#parts.reader.exactIds(this.#http, given)
-      if (ids !== undefined || attempt === READS_MAX) return ids
+      // Where it stays meanwhile, its client waits for that.
+      if (ids !== undefined || !this.#isCut || attempt === READS_MAX) return ids
       await new Promise<void>(resolve => this.#parts.clock.after(READ_PAUSE_MS * attempt, resolve))
     }
   }

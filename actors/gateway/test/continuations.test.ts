@@ -63,6 +63,8 @@ async function run(
     path = CHAT,
     decides,
     offers,
+    hasIds = () => true,
+    bodiesBytesMax = 10_000,
   }: {
     body?: object
     migrationsMax?: number
@@ -78,6 +80,9 @@ async function run(
     path?: string
     /** The first decision comes when this is over. */
     decides?: Promise<void>
+    /** The tokenizer knows ids. */
+    hasIds?: () => boolean
+    bodiesBytesMax?: number
     /** The others come when this is over. */
     offers?: Promise<void>
   } = {},
@@ -86,7 +91,12 @@ async function run(
   const sent: { path: string; body: Record<string, unknown> }[] = []
   const world = await startWorld(
     t,
-    { exchangeLimits: { ...LIMITS, migrationsMax }, audit: false, accessLog: { path: '-', sample: 1 } },
+    {
+      exchangeLimits: { ...LIMITS, migrationsMax },
+      audit: false,
+      accessLog: { path: '-', sample: 1 },
+      bodiesBytesMax,
+    },
     {
       measure: () => (takes() ? { cachedTokens: 0, boundWorker: undefined } : undefined),
       read: ({ body: bytes, wantTokenIds }) => {
@@ -96,7 +106,7 @@ async function run(
         const isPair = joins.some(pair => typeof prompt === 'string' && prompt.startsWith(pair))
         const isText = typeof prompt === 'string' && prompt.length > 1
         const before = isPair ? [8, ...IDS] : isText ? [9, ...IDS] : typeof prompt === 'string' ? [9] : IDS
-        const ids = wantTokenIds ? Int32Array.from(before) : undefined
+        const ids = wantTokenIds && hasIds() ? Int32Array.from(before) : undefined
         const read = {
           ...READ,
           isStream: true,
@@ -351,6 +361,46 @@ t.test('what cannot go on elsewhere at the limit of a drain does so later, once 
     for (let i = 0; i < 6; i++) await world.system.advance(1000)
     t.equal(sent.length, 2, what)
     t.strictSame(seen(client.body), [expected, 'done'], what)
+  }
+})
+
+t.test('what a stream lacks for a while at the limit of a drain does not keep it there', async t => {
+  for (const [what, members, said] of [
+    ['ids', {}, 'one two'],
+    ['an end of what may be a stop string', { stop: ['e!'] }, 'one and two'],
+    ['a worker that takes it', {}, 'one two'],
+  ] as const) {
+    let lacks = true
+    let reads = 0
+    let first: HttpExchange | undefined
+    const held: Act = exchange => {
+      first = exchange
+    }
+    const acts = [
+      [...BEGUN, held],
+      [head(200, SSE), REST],
+    ]
+    const { client, world, sent } = await run(t, acts, {
+      body: { ...BODY, ...members },
+      hasIds: () => what !== 'ids' || !lacks,
+      reads: () => {
+        reads++
+      },
+      refuses: () => what === 'a worker that takes it' && lacks,
+      // For one rest, and not for each that no worker took.
+      bodiesBytesMax: 600,
+      dies: false,
+    })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    for (let i = 0; i < 50; i++) await world.system.advance(1000)
+    t.equal(sent.length, 1, what)
+    if (what === 'ids') t.ok(reads >= 10 && reads <= 11, `once for each offer, while it pauses: ${reads}`)
+    lacks = false
+    if (said === 'one and two') data(text(' and'))(first!)
+    for (let i = 0; i < 6; i++) await world.system.advance(1000)
+    t.equal(sent.length, 2, what)
+    t.strictSame(seen(client.body), [said, 'done'], what)
   }
 })
 
