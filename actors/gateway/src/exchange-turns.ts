@@ -39,8 +39,8 @@ export interface TurnsOwner {
   guard(run: () => void): void
 }
 
-/** From one try to leave a worker that is well to the next. */
-const MOVE_AGAIN_MS = 5000
+/** Pause between two offers of one request to other workers. */
+const OFFER_INTERVAL_MS = 5000
 
 export type TurnsParts = Pick<CommonParts, 'context' | 'metrics' | 'placements' | 'retryBudget'>
 
@@ -49,7 +49,7 @@ export class ExchangeTurns {
   readonly #steps: ExchangeSteps
   readonly #end: ExchangeEnd
   readonly #owner: TurnsOwner
-  #moveAgainMs = Number.NEGATIVE_INFINITY
+  #nextOfferMs = Number.NEGATIVE_INFINITY
   /** Id of the worker at which its stream stays, since no other one can go on with it. */
   #staysAt: string | undefined
 
@@ -198,14 +198,19 @@ export class ExchangeTurns {
 
   /**
    * Its worker is well, and is to be left for this reason: another one gets the request, or goes on with its
-   * stream, if one can; else all stays as it is.
+   * stream, if one can; else all stays as it is. Returns whether others are asked now.
    */
-  async move(reason: string): Promise<void> {
+  move(reason: string): boolean {
+    const { nowMs } = this.#steps.figures
+    if (nowMs < this.#nextOfferMs || !this.#mayMove) return false
+    this.#nextOfferMs = nowMs + OFFER_INTERVAL_MS
+    void this.#offer(reason)
+    return true
+  }
+
+  async #offer(reason: string): Promise<void> {
     const { request } = this.#steps
     const { workerId } = this.#decision!
-    const { nowMs } = this.#steps.figures
-    if (nowMs < this.#moveAgainMs || !this.#mayMove) return
-    this.#moveAgainMs = nowMs + MOVE_AGAIN_MS
     // What is left once cannot be had back.
     const { routing } = request.ready
     const excludedWorkers = this.#othersThan(workerId)

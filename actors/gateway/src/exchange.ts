@@ -168,13 +168,19 @@ export class Exchange {
     })
   }
 
-  /** Its worker has drained for as long as it may. `serves`: whether others serve a model. */
-  leaveOverdue(serves: (model: string) => boolean): void {
+  /**
+   * Its worker has drained for as long as it may. `serves`: whether others serve a model. Returns whether
+   * others are asked now.
+   */
+  leaveOverdue(serves: (model: string) => boolean): boolean {
+    let isOffered = false
     this.#guard(() => {
       const { state } = this
       if ((state !== 'relaying' && state !== 'calling') || this.#parts.picked !== undefined) return
-      if (serves(this.#steps.request.ready.routing.model)) void this.#turns.move('its drain took too long')
+      if (!serves(this.#steps.request.ready.routing.model)) return
+      isOffered = this.#turns.move('its drain took too long')
     })
+    return isOffered
   }
 
   #lookAtCall(nowMs: number): void {
