@@ -370,7 +370,6 @@ t.test(
     const held = new Set<HttpExchange>()
     const offered: number[] = []
     const COUNT = 150
-    const decided = 0
     const world = await startWorld(
       t,
       { exchangeLimits: LIMITS, audit: false, openRequestsMax: COUNT, bodiesBytesMax: 1_000_000 },
