@@ -22,8 +22,8 @@ export class BadAnswers {
   readonly #spans = new Map<string, { readonly firstMs: number; readonly lastMs: number }>()
 
   /**
-   * Notes that a worker answers a call badly now. Whether that call, begun at `calledMs`, was under way at the
-   * first bad answer. Once for each call.
+   * Notes that a worker answers a call badly now. Returns whether that call, begun at `calledMs`, was under
+   * way at the first bad answer. Once for each call.
    */
   note(workerId: string, calledMs: number, nowMs: number): boolean {
     const span = this.#spans.get(workerId)

@@ -340,10 +340,10 @@ export class ExchangeTurns {
   }
 }
 
-/** Whether a stream stays at its worker until its end, since no other worker can go on with it later, either. */
+/** Whether a stream stays at its worker until its end: no other worker can go on with it later, either. */
 function staysForGood(step: ContinuationStep): boolean {
   return step.kind === 'end' || (step.kind === 'unfit' && !PASSING.has(step.why))
 }
 
-/** Room comes, a tokenizer answers again, a text goes on behind what may have been the beginning of its end. */
+/** Room comes, a tokenizer answers again, a text goes on behind what may have been a stop string. */
 const PASSING: ReadonlySet<UnfitReason> = new Set(['memory', 'prompt', 'stops'])

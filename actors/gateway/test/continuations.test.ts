@@ -1,5 +1,6 @@
 /** Streams that another worker goes on with: what it is sent, what the client gets, and what is settled. */
 
+import { createHash } from 'node:crypto'
 import type { ReadRequest } from '@homing/actors/tokenizer'
 import type { HttpExchange } from '@homing/transport'
 import t, { type Test } from 'tap'
@@ -287,6 +288,7 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
     ['a pin', { more: { pinnedInstanceId: 7 } }, ANEW, false],
     ['none would take it', { takes: () => false }, ANEW, false],
     ['none takes it', { refuses: () => true }, ANEW, false],
+    ['a prompt that breaks workers', {}, ANEW, false],
     ['no completion', { path: '/v1/embeddings', more: { isStream: false } }, WHOLE, false],
   ] as const) {
     let isGone = false
@@ -299,6 +301,11 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
     }
     const { begun = [], ...others } = options as typeof options & { readonly begun?: readonly Act[] }
     const { client, world, sent } = await run(t, [[...begun, held], second], { ...others, dies: false })
+    if (what === 'a prompt that breaks workers') {
+      const digest = createHash('sha256').update(JSON.stringify(BODY)).digest('base64')
+      for (const workerId of ['x:1', 'x:2'])
+        world.ref.tell({ type: 'promptBroke', digest, workerId, ageMs: 0 })
+    }
     world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
     await world.system.settle()
     await world.system.advance(10)

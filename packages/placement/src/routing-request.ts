@@ -122,7 +122,7 @@ export interface RoutingRequest {
   readonly legCosts?: LegCosts | undefined
   /** It is the rest of an answer whose worker failed in the middle; undefined: it is no such rest. */
   readonly continues?: ContinuedAnswer | undefined
-  /** A worker has it, and leaves for no fault of it: busy thresholds leave no other one out; default: false. */
+  /** A worker that is well has it: busy thresholds leave out no other one. Default: false. */
   readonly isAdmitted?: boolean | undefined
   /** It is asked of a second worker, while the first one is still asked; undefined: it is not. */
   readonly hedges?: Hedge | undefined
