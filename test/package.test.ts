@@ -271,8 +271,8 @@ t.test('the declarations type-check for a user of the packages', { skip }, async
 })
 
 /**
- * Asks once, if nothing else is said: without a registry npm would try for minutes, for each package, and goes on
- * without those that it has as tarballs.
+ * Asks once, if nothing else is said: without a registry npm would try for minutes, for each package, and
+ * goes on without those that it has as tarballs.
  */
 function install(files: readonly string[], retries = 0): Promise<Outcome> {
   const flags = ['--no-audit', '--no-fund', '--prefer-offline', `--fetch-retries=${retries}`]

@@ -1,30 +1,37 @@
 /**
- * Bad answers: since when each worker answers 500, 502 or 504, so that what it had under way by then is told
- * from what it got later. An engine whose core dies answers so to all that it has, and that is a loss as if
- * its connections broke. For a worker that goes on answering so there is the retry budget.
+ * Bad answers: since when each worker answers 500, 502 or 504. An engine whose core dies answers so to all
+ * requests that it has: they are lost, as if its connections broke. Requests that it gets after its first bad
+ * answer are not lost with them: the retry budget bounds how many of them go to another worker.
  *
- *   call ──────────▶ 500   under way when the first one came: lost
+ *   call ──────────▶ 500   under way at the first bad answer: lost
  *     call ────────▶ 500   likewise
  *                  first ──── call ─▶ 500   answered badly
  *
- * Bounds   BAD_WORKERS_MAX workers; the one that began longest ago is forgotten.
+ * A bad answer is a first one if there was none in the QUIET_MS_MIN before it. Good answers do not count: a
+ * worker that fails half of its requests would begin anew with each of them.
+ *
+ * Bounds   BAD_WORKERS_MAX workers; the one whose last bad answer is the oldest is forgotten.
  */
 
 const BAD_WORKERS_MAX = 4096
-/** So long after its first bad answer, another one is a first one. */
-const ANEW_MS = 60_000
+/** Silence after which a bad answer is a first one. */
+const QUIET_MS_MIN = 60_000
 
 export class BadAnswers {
-  /** By worker: when it began; the most recent last. */
-  readonly #sinceMs = new Map<string, number>()
+  /** By worker: times of its first and its last bad answer; the worker with the newest one last. */
+  readonly #spans = new Map<string, { readonly firstMs: number; readonly lastMs: number }>()
 
-  /** A worker answers badly now. Whether that call, begun at `calledMs`, was under way when it began to. */
-  isLoss(workerId: string, calledMs: number, nowMs: number): boolean {
-    const sinceMs = this.#sinceMs.get(workerId)
-    if (sinceMs !== undefined && nowMs - sinceMs < ANEW_MS) return calledMs <= sinceMs
-    this.#sinceMs.delete(workerId)
-    this.#sinceMs.set(workerId, nowMs)
-    if (this.#sinceMs.size > BAD_WORKERS_MAX) this.#sinceMs.delete(this.#sinceMs.keys().next().value!)
-    return true
+  /**
+   * Notes that a worker answers a call badly now. Returns whether that call, begun at `calledMs`, was under
+   * way at the first bad answer. Once for each call.
+   */
+  note(workerId: string, calledMs: number, nowMs: number): boolean {
+    const span = this.#spans.get(workerId)
+    const isFirst = span === undefined || nowMs - span.lastMs >= QUIET_MS_MIN
+    const firstMs = isFirst ? nowMs : span.firstMs
+    this.#spans.delete(workerId)
+    this.#spans.set(workerId, { firstMs, lastMs: nowMs })
+    if (this.#spans.size > BAD_WORKERS_MAX) this.#spans.delete(this.#spans.keys().next().value!)
+    return calledMs <= firstMs
   }
 }

@@ -225,13 +225,14 @@ export class ExchangeCalls {
             beganBadly: call.beganBadly,
           }),
         data: given => {
-          if (this.#heldBack === undefined && this.#current === call) {
+          if (this.#current !== call) return
+          if (this.#heldBack === undefined) {
             owner.data(call, given)
             return
           }
           // What waits must not change.
           const bytes = Uint8Array.from(given)
-          this.#of(call, () => owner.data(call, bytes))
+          this.#heldBack.push(() => owner.data(call, bytes))
         },
         ended: () => this.#of(call, () => owner.ended(call)),
         refused: (status, refusal) =>

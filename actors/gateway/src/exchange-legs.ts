@@ -127,6 +127,12 @@ export class ExchangeLegs {
     this.#random = parts.context.random
   }
 
+  /** Without its decode worker, both legs begin anew: `forget`. */
+  get beginsAnew(): boolean {
+    const handed = this.#handed
+    return handed !== undefined && (handed.leg !== undefined || this.#parts.pools.settings.isEnforced)
+  }
+
   /** The next placement is for the decode leg. */
   get isHanded(): boolean {
     return this.#handed !== undefined

@@ -12,21 +12,22 @@
  *
  * Invariants
  *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles
- *       it.
+ *       it. An offer is its caller's, who takes it after `leave`, or settles it.
  *   I2  After `leave`, `run` begins nothing more, and ends with `left`. What it answers reaches the caller a
  *       few microtasks later, so the caller looks once more whether it was settled meanwhile.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Decision } from '@homing/placement'
+import type { Decision, RoutingRequest } from '@homing/placement'
 import { DeadlyPromptError } from './errors.ts'
 import type { ExchangeFigures } from './exchange-figures.ts'
-import type { ExchangeLegs, LegsEnd } from './exchange-legs.ts'
+import type { ExchangeLegs, LegsEnd, LegsRequest } from './exchange-legs.ts'
 import type { CommonParts } from './exchange-parts.ts'
 import type { ExchangeRequest } from './exchange-request.ts'
 import type { ExchangeSlices } from './exchange-slices.ts'
 import type { Placement } from './placement.ts'
 import { DEADLINE } from './placing-codes.ts'
+import { UNCALLED } from './uncalled-delivery.ts'
 
 /** What is asked for. */
 export interface Asked {
@@ -36,6 +37,14 @@ export interface Asked {
   readonly isFirst: boolean
   /** Ids of the workers that are not to get it. */
   readonly excludedWorkers: readonly string[]
+}
+
+/** A placement at another worker, while the exchange still has its own. */
+export interface Offer {
+  readonly placement: Placement
+  readonly decision: Decision
+  readonly routing: RoutingRequest
+  readonly askedMs: number
 }
 
 export interface PlacingOwner {
@@ -119,6 +128,33 @@ export class ExchangePlacing {
       if (this.#request.isSettled) return LEFT
       if (sliced.kind === 'refused') return sliced
     }
+  }
+
+  /**
+   * Asks for a placement of this request at another worker, and leaves the own one as it is. It was admitted
+   * before, so it does not wait, and busy thresholds leave out no worker. Undefined: no worker takes it now.
+   */
+  async offer(
+    ready: LegsRequest,
+    { body, excludedWorkers }: Omit<Asked, 'isFirst'>,
+  ): Promise<Offer | undefined> {
+    const { deadlyPrompts, placements } = this.#parts
+    if (body !== undefined && deadlyPrompts.brokenBy(body, this.#nowMs) !== undefined) return undefined
+    const asked = { ...ready.routing, excludedWorkers, isAdmitted: true }
+    const routing = this.#legs.isHanded ? asked : this.#legs.routing(asked)
+    const askedMs = this.#nowMs
+    const placement = placements.ask(routing, undefined, this.#ageMs)
+    const decision = await placement.answer
+    if (!('code' in decision)) return { placement, decision, routing, askedMs }
+    placement.settle({ ...UNCALLED, error: decision }, false, true)
+    return undefined
+  }
+
+  /** The exchange, which has left its placement, has this one from now on. */
+  take({ placement, decision, routing, askedMs }: Offer): void {
+    this.#placement = placement
+    this.#decision = decision
+    this.#figures.decided(routing, decision, askedMs, false)
   }
 
   /** The exchange has the placement of a second worker from now on. */

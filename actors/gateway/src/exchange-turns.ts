@@ -11,17 +11,22 @@
  * Invariants
  *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is
  *       taken out of the hedge (`calls.take`) before that, since leaving ends what is there; it is adopted
- *       after it.
+ *       after it. A worker that is well is left once another one has taken the request (`placing.offer`):
+ *       where none does, all stays as it is.
  *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
  */
 
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { Decision } from '@homing/placement'
+import type { UnfitReason } from './continuation-memory.ts'
 import { UpstreamFailedError } from './errors.ts'
 import type { ExchangeEnd } from './exchange-end.ts'
 import type { CommonParts } from './exchange-parts.ts'
+import type { Offer } from './exchange-placing.ts'
 import type { ExchangeSteps } from './exchange-steps.ts'
 import type { HedgeLeg } from './hedge.ts'
+import type { ContinuationStep } from './stream-continuation.ts'
+import { UNCALLED } from './uncalled-delivery.ts'
 import type { Refusal } from './worker-call.ts'
 import type { FailedCall, PlaceAgain, Turn } from './worker-failures.ts'
 
@@ -34,8 +39,8 @@ export interface TurnsOwner {
   guard(run: () => void): void
 }
 
-/** From one try to leave a worker that is well to the next. */
-const MOVE_AGAIN_MS = 5000
+/** Pause between two offers of one request to other workers. */
+const OFFER_INTERVAL_MS = 5000
 
 export type TurnsParts = Pick<CommonParts, 'context' | 'metrics' | 'placements' | 'retryBudget'>
 
@@ -44,7 +49,7 @@ export class ExchangeTurns {
   readonly #steps: ExchangeSteps
   readonly #end: ExchangeEnd
   readonly #owner: TurnsOwner
-  #moveAgainMs = Number.NEGATIVE_INFINITY
+  #nextOfferMs = Number.NEGATIVE_INFINITY
   /** Id of the worker at which its stream stays, since no other one can go on with it. */
   #staysAt: string | undefined
 
@@ -144,8 +149,12 @@ export class ExchangeTurns {
     }
   }
 
-  #placeAgain({ why, reason, wasTaken, isCharged = true, pinnedInstanceId }: PlaceAgain): void {
-    const { request, calls, figures, failures, slices, legs } = this.#steps
+  /** `offer`: where, if that is known. */
+  #placeAgain(
+    { why, reason, wasTaken, isCharged = true, pinnedInstanceId }: PlaceAgain,
+    offer?: Offer,
+  ): void {
+    const { request, placing, calls, figures, failures, slices, legs } = this.#steps
     if (isCharged && !calls.isHedging) this.#parts.retryBudget.placedAgain()
     const { worker, workerId } = this.#decision!
     const { requestId, model } = request.ready.routing
@@ -166,8 +175,12 @@ export class ExchangeTurns {
     this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
     slices.forget()
     const refused = legs.forget(request.ready.routing, wasTaken)
-    if (refused === undefined) void this.#owner.place()
-    else this.#end.fail(refused)
+    if (refused !== undefined) this.#end.fail(refused)
+    else if (offer === undefined) void this.#owner.place()
+    else {
+      placing.take(offer)
+      this.#owner.call()
+    }
   }
 
   /** Has another worker go on with the stream; else ends it with this error. */
@@ -185,26 +198,55 @@ export class ExchangeTurns {
 
   /**
    * Its worker is well, and is to be left for this reason: another one gets the request, or goes on with its
-   * stream, if one can; else all stays as it is.
+   * stream, if one can; else all stays as it is. Returns whether others are asked now.
    */
-  async move(reason: string): Promise<void> {
-    const { request, failures } = this.#steps
-    const { workerId } = this.#decision!
+  move(reason: string): boolean {
     const { nowMs } = this.#steps.figures
-    if (nowMs < this.#moveAgainMs || !this.#mayMove) return
-    this.#moveAgainMs = nowMs + MOVE_AGAIN_MS
+    if (nowMs < this.#nextOfferMs || !this.#mayMove) return false
+    this.#nextOfferMs = nowMs + OFFER_INTERVAL_MS
+    void this.#offer(reason)
+    return true
+  }
+
+  async #offer(reason: string): Promise<void> {
+    const { request } = this.#steps
+    const { workerId } = this.#decision!
     // What is left once cannot be had back.
     const { routing } = request.ready
-    const excludedWorkers = [...failures.workers, workerId]
+    const excludedWorkers = this.#othersThan(workerId)
     const measured = await this.#parts.placements.measure({ ...routing, excludedWorkers })
-    if ('code' in measured || this.#decision!.workerId !== workerId || !this.#mayMove) return
+    if ('code' in measured || !this.#mayLeave(workerId)) return
+    if (request.state === 'relaying') this.#owner.guard(() => this.#move(reason))
+    else await this.#moveUnbegun(reason)
+  }
+
+  /** Nothing of its answer has come: its worker is left once another one has taken the request. */
+  async #moveUnbegun(reason: string): Promise<void> {
+    const { request, calls, placing } = this.#steps
+    const { workerId } = this.#decision!
+    const body = request.hasBegun ? undefined : request.givenBody
+    const asked = { body, excludedWorkers: this.#othersThan(workerId) }
+    const isAsked = !calls.isHedging
+    const offer = isAsked ? await placing.offer(request.ready, asked) : undefined
+    const isUnbegun = this.#mayLeave(workerId) && request.state === 'calling'
+    // One that is asked already, maybe since then, goes first.
+    const isTaken = isUnbegun && !calls.isHedging
+    if (!isTaken) offer?.placement.settle(UNCALLED, false, true)
+    if (!isUnbegun || (offer === undefined && !calls.isHedging)) return
     this.#owner.guard(() => {
-      if (request.state === 'relaying') this.#move(reason)
-      else {
-        request.waitsNoMore()
-        this.#placeAgain({ kind: 'placeAgain', why: 'drained', reason, wasTaken: true, isCharged: false })
-      }
+      request.waitsNoMore()
+      const again = { kind: 'placeAgain', why: 'drained', reason, wasTaken: true, isCharged: false } as const
+      this.#placeAgain(again, isTaken ? offer : undefined)
     })
+  }
+
+  /** Workers that are not asked if this one is left. */
+  #othersThan(workerId: string): readonly string[] {
+    return [...this.#steps.failures.workers, workerId]
+  }
+
+  #mayLeave(workerId: string): boolean {
+    return this.#decision!.workerId === workerId && this.#mayMove
   }
 
   /** Whether another worker may take over from one that is well. */
@@ -224,8 +266,8 @@ export class ExchangeTurns {
     const { worker, workerId } = this.#decision!
     request.goesTo('continuing')
     calls.holdBack()
-    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, () => {
-      this.#staysAt = workerId
+    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, isForGood => {
+      if (isForGood) this.#staysAt = workerId
       request.goesTo('relaying')
       calls.letGo()
     })
@@ -233,16 +275,31 @@ export class ExchangeTurns {
 
   /**
    * `error`: what the client gets if no worker can go on with it. `stays`: called in place of that, and of
-   * the end of the stream; default: it cannot stay.
+   * the end of the stream, with whether that holds until its end; default: it cannot stay.
    */
-  async #continue(error: ErrorRecord, wasTaken: boolean, stays?: () => void): Promise<void> {
-    const { request, continuation, figures, failures, slices, legs } = this.#steps
+  async #continue(
+    error: ErrorRecord,
+    wasTaken: boolean,
+    stays?: (isForGood: boolean) => void,
+  ): Promise<void> {
+    const { request, placing, continuation, figures, failures, slices, legs } = this.#steps
     const { id: decisionId, worker, workerId } = this.#decision!
     const { requestId } = request.ready.routing
     const { log } = this.#parts.context
     const step = await continuation.next(stays === undefined)
     if (request.state !== 'continuing') return
-    if (stays !== undefined && step.kind !== 'place') this.#owner.guard(stays)
+    // What begins with a prefill elsewhere is not placed before that.
+    const mayStay = stays !== undefined && !legs.beginsAnew
+    const offer = mayStay && step.kind === 'place' ? await this.#offerRest(step, decisionId) : undefined
+    if (request.state !== 'continuing') {
+      offer?.placement.settle(UNCALLED, false, true)
+      return
+    }
+    if (mayStay && step.kind === 'place' && offer === undefined) {
+      continuation.stays()
+      this.#owner.guard(() => stays(false))
+    } else if (stays !== undefined && step.kind !== 'place')
+      this.#owner.guard(() => stays(staysForGood(step)))
     else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
     else if (step.kind === 'place') {
       log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
@@ -254,8 +311,13 @@ export class ExchangeTurns {
       slices.forget()
       const refused = legs.forget(request.ready.routing, true)
       request.goesOn(step, decisionId)
-      if (refused === undefined) await this.#owner.place()
-      else this.#end.fail(refused)
+      if (refused !== undefined) this.#end.fail(refused)
+      else if (offer === undefined) await this.#owner.place()
+      else
+        this.#owner.guard(() => {
+          placing.take(offer)
+          this.#owner.call()
+        })
     } else {
       if (step.kind === 'unread')
         log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
@@ -263,7 +325,25 @@ export class ExchangeTurns {
     }
   }
 
+  /** A placement of the rest of a stream whose worker is well. */
+  #offerRest(
+    { ready, deliveredTokens }: ContinuationStep & { readonly kind: 'place' },
+    decisionId: string,
+  ): Promise<Offer | undefined> {
+    const routing = { ...ready.routing, continues: { decisionId, deliveredTokens } }
+    const excludedWorkers = this.#othersThan(this.#decision!.workerId)
+    return this.#steps.placing.offer({ ...ready, routing }, { body: undefined, excludedWorkers })
+  }
+
   get #decision(): Decision | undefined {
     return this.#steps.placing.decision
   }
 }
+
+/** Whether a stream stays at its worker until its end: no other worker can go on with it later, either. */
+function staysForGood(step: ContinuationStep): boolean {
+  return step.kind === 'end' || (step.kind === 'unfit' && !PASSING.has(step.why))
+}
+
+/** Room comes, a tokenizer answers again, a text goes on behind what may have been a stop string. */
+const PASSING: ReadonlySet<UnfitReason> = new Set(['memory', 'prompt', 'stops'])

@@ -168,13 +168,19 @@ export class Exchange {
     })
   }
 
-  /** Its worker has drained for as long as it may. `serves`: whether others serve a model. */
-  leaveOverdue(serves: (model: string) => boolean): void {
+  /**
+   * Its worker has drained for as long as it may. `serves`: whether others serve a model. Returns whether
+   * others are asked now.
+   */
+  leaveOverdue(serves: (model: string) => boolean): boolean {
+    let isOffered = false
     this.#guard(() => {
       const { state } = this
       if ((state !== 'relaying' && state !== 'calling') || this.#parts.picked !== undefined) return
-      if (serves(this.#steps.request.ready.routing.model)) void this.#turns.move('its drain took too long')
+      if (!serves(this.#steps.request.ready.routing.model)) return
+      isOffered = this.#turns.move('its drain took too long')
     })
+    return isOffered
   }
 
   #lookAtCall(nowMs: number): void {
@@ -286,7 +292,7 @@ export class Exchange {
       return
     }
     if (calls.isHedging && isStream && call.beganBadly) {
-      this.#turns.take(failures.beganWithError(this.#turns.failed))
+      this.#turns.take(failures.beganBadly(this.#turns.failed, call.sawError))
       return
     }
     calls.endSecond()
@@ -313,7 +319,7 @@ export class Exchange {
     const found = mayFail ? continuation.failureIn(bytes, call.sawError) : undefined
     if (found !== undefined) {
       reply.pass(found.before)
-      this.#turns.take(failures.sentError(this.#turns.failed, found.message))
+      this.#turns.take(failures.failedInStream(this.#turns.failed, found.reason))
       return
     }
     if (reply.relay(bytes, call, this.#decision!) || calls.isPaused) return

@@ -34,8 +34,10 @@ import { tenantOf } from './waiting-hints.ts'
 const MAKE_ROOM_ATTEMPTS = 8
 /** A little longer than from one look to the next. */
 const SENT_WITHIN_MS = 1500
-/** So long after a worker has left, decisions for it may still be on their way. */
+/** Longest time that a decision for a worker which has left is still on its way. */
 const DECISION_MS_MAX = 10_000
+/** Requests of workers that have drained for too long which are offered to others at a time. */
+const OFFERS_MAX = 64
 
 export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | 'ended'> {
   readonly bodies: Bodies
@@ -73,6 +75,8 @@ export class Exchanges {
   #fleet: Fleet = { version: 0, workers: [] }
   /** Workers that have drained for as long as they may, by id, and when they left. */
   readonly #overdue = new Map<string, number>()
+  /** Position, among the exchanges of such workers, of the one that is offered next. */
+  #nextOffer = 0
 
   constructor({ bodies, openMax, common = ALONE, tenants, overloadStatus, ...parts }: ExchangesParts) {
     this.#common = common
@@ -147,18 +151,19 @@ export class Exchanges {
     this.#leaveOverdue(nowMs)
   }
 
-  /** Also later: other workers come up, and answers begin. */
+  /** Also later: other workers come up, and answers begin. Each exchange is offered in its turn. */
   #leaveOverdue(nowMs: number): void {
     if (this.#overdue.size === 0) return
     const served = new Set<string>()
     for (const { state, models } of this.#fleet.workers)
       if (state === 'up') for (const { name } of models) served.add(name)
-    const busy = new Set<string>()
-    for (const exchange of [...this.#open.keys()]) {
-      const { workerId } = exchange
-      if (workerId === undefined || !this.#overdue.has(workerId)) continue
-      busy.add(workerId)
-      exchange.leaveOverdue(model => served.has(model))
+    const overdue = [...this.#open.keys()].filter(({ workerId = '' }) => this.#overdue.has(workerId))
+    const busy = new Set(overdue.map(({ workerId }) => workerId))
+    let offers = 0
+    for (let i = 0; i < overdue.length && offers < OFFERS_MAX; i++) {
+      const at = this.#nextOffer % overdue.length
+      this.#nextOffer = at + 1
+      if (overdue[at]!.leaveOverdue(model => served.has(model))) offers++
     }
     for (const [id, sinceMs] of this.#overdue)
       if (!busy.has(id) && nowMs - sinceMs >= DECISION_MS_MAX) this.#overdue.delete(id)

@@ -108,6 +108,14 @@ export class StreamContinuation {
   /** Tokens of its prompt, and of what was delivered, when another worker went on with it. */
   #before: { readonly promptTokens: number; readonly deliveredTokens: number } | undefined
   #tries = 0
+  /** It cannot stay where it is. */
+  #isCut = true
+  /** Takes back what the last `next` has changed. */
+  #undo = (): void => {}
+  /** Bytes that the hold counts for the rest that `next` has made. */
+  #restBytes = 0
+  /** The same, of rests that were not sent. */
+  #spareBytes = 0
   #isClosed = false
   /** Its worker failed in the middle, with this error, and the rest of the stream is another worker's. */
   #cutBy: ErrorRecord | undefined
@@ -211,12 +219,13 @@ export class StreamContinuation {
   failureIn(
     bytes: Uint8Array,
     sawError: boolean,
-  ): { readonly before: Uint8Array; readonly message: string } | undefined {
+  ): { readonly before: Uint8Array; readonly reason: string } | undefined {
     const found = sawError && this.#unfit === undefined ? engineErrorOf(bytes) : undefined
     const before = beforeGivenUp(found?.before ?? bytes)
-    if (before !== undefined) return { before, message: 'it gave up the request' }
-    if (found !== undefined) this.#lastWords = bytes.slice(found.before.length)
-    return found
+    if (before !== undefined) return { before, reason: 'gave up the request' }
+    if (found === undefined) return undefined
+    this.#lastWords = bytes.slice(found.before.length)
+    return { before: found.before, reason: `sent an error: ${found.message}` }
   }
 
   /** Another worker goes on, after one that failed with this error. */
@@ -246,8 +255,16 @@ export class StreamContinuation {
 
   /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is. */
   async next(isCut = true): Promise<ContinuationStep> {
-    const before = this.#before
+    this.#isCut = isCut
+    const [before, stream] = [this.#before, this.#stream]
+    this.#restBytes = 0
     this.#tries++
+    this.#undo = () => {
+      this.#tries--
+      this.#before = before
+      this.#stream = stream
+      this.#spareBytes += this.#restBytes
+    }
     let step: ContinuationStep
     try {
       step = await this.#next(this.#given!, this.#delivered!.read())
@@ -255,8 +272,7 @@ export class StreamContinuation {
       step = { kind: 'unread', error: toErrorRecord(thrown) }
     }
     if (!isCut && step.kind !== 'place') {
-      this.#tries--
-      this.#before = before
+      this.stays()
       return step
     }
     // That it is placed is not known before its head comes.
@@ -265,6 +281,11 @@ export class StreamContinuation {
     if (outcome !== 'end') this.#notContinued = outcome
     this.#parts.metrics.continuation(outcome)
     return step
+  }
+
+  /** The stream stays where it is: all is as it was before `next`. */
+  stays(): void {
+    this.#undo()
   }
 
   /** The exchange is over. Frees what it keeps. */
@@ -359,12 +380,15 @@ export class StreamContinuation {
   }
 
   #hasRoom(bytes: number): boolean {
+    const missing = bytes - this.#spareBytes
     try {
-      this.#hold.take(bytes)
-      return true
+      if (missing > 0) this.#hold.take(missing)
     } catch {
       return false
     }
+    this.#spareBytes = Math.max(0, -missing)
+    this.#restBytes = bytes
+    return true
   }
 
   /** Of a text that stands behind another one. */
@@ -389,7 +413,8 @@ export class StreamContinuation {
     for (let attempt = 1; ; attempt++) {
       if (this.#isClosed) return undefined
       const ids = await this.#parts.reader.exactIds(this.#http, given)
-      if (ids !== undefined || attempt === READS_MAX) return ids
+      // Where it stays meanwhile, its client waits for that.
+      if (ids !== undefined || !this.#isCut || attempt === READS_MAX) return ids
       await new Promise<void>(resolve => this.#parts.clock.after(READ_PAUSE_MS * attempt, resolve))
     }
   }

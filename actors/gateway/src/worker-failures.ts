@@ -87,6 +87,8 @@ export type FailuresParts = Pick<
 export class WorkerFailures {
   readonly #parts: FailuresParts
   readonly #tried: TriedWorkers
+  /** The last call that was answered badly, and whether it is a loss (bad-answers.ts). */
+  #noted: { readonly decisionId: string; readonly calledMs: number; readonly isLoss: boolean } | undefined
 
   constructor(parts: FailuresParts) {
     this.#parts = parts
@@ -175,16 +177,18 @@ export class WorkerFailures {
     return { kind: 'goOn', error: upstreamFailed(call.decision, reason) }
   }
 
-  /** Its stream has an error of the engine. The request may be to blame: another worker shows. */
-  sentError(call: FailedCall, message: string): Turn {
-    const reason = `sent an error: ${message}`
+  /** Its stream shows that the engine failed. The request may be to blame: another worker shows. */
+  failedInStream(call: FailedCall, reason: string): Turn {
     this.#failed(call, reason, false)
     return { kind: 'goOn', error: upstreamFailed(call.decision, reason) }
   }
 
-  /** Its stream begins with an error while a second worker is being asked. */
-  beganWithError(call: FailedCall): Turn {
-    const reason = 'sent an error before its first token'
+  /**
+   * Its stream begins with an error, or with the end of a request that was given up, while a second worker is
+   * being asked.
+   */
+  beganBadly(call: FailedCall, sawError: boolean): Turn {
+    const reason = `${sawError ? 'sent an error' : 'gave up the request'} before its first token`
     this.#failed(call, reason, false)
     this.#tried.taken()
     return { kind: 'placeAgain', why: 'broke', reason, wasTaken: true }
@@ -294,10 +298,19 @@ export class WorkerFailures {
   }
 
   /** Whether a request that is answered so goes to another worker at the cost of the retry budget. */
-  #isCharged({ decision, calledMs }: FailedCall, status: number): boolean {
-    const { badAnswers } = this.#parts
-    const isLoss = isTaking(status) && badAnswers.isLoss(decision.workerId, calledMs, this.#nowMs)
+  #isCharged(call: FailedCall, status: number): boolean {
+    const isLoss = isTaking(status) && this.#isLoss(call)
     return this.#tried.isCharged && !(isLoss && this.#tried.isUntaken)
+  }
+
+  /** Asked at the head of a refusal and at its end: the call is noted once. */
+  #isLoss({ decision, calledMs }: FailedCall): boolean {
+    const { id, workerId } = decision
+    if (this.#noted?.decisionId !== id || this.#noted.calledMs !== calledMs) {
+      const isLoss = this.#parts.badAnswers.note(workerId, calledMs, this.#nowMs)
+      this.#noted = { decisionId: id, calledMs, isLoss }
+    }
+    return this.#noted.isLoss
   }
 
   #answeredBadly(call: FailedCall, status: number): void {

@@ -1,5 +1,6 @@
 /** Streams that another worker goes on with: what it is sent, what the client gets, and what is settled. */
 
+import { createHash } from 'node:crypto'
 import type { ReadRequest } from '@homing/actors/tokenizer'
 import type { HttpExchange } from '@homing/transport'
 import t, { type Test } from 'tap'
@@ -39,6 +40,11 @@ const BEGUN = [head(200, SSE), data(ROLE + text('one'))]
 
 type Act = Parameters<Awaited<ReturnType<typeof startWorld>>['serve']>[1]
 
+const ALL_FILTERED = {
+  kind: 'refused',
+  error: { code: 'HOMING_ROUTER_ALL_FILTERED', message: 'none', details: {} },
+} as const
+
 /** A little later than what was sent. */
 const dieSoon: Act = () => {}
 
@@ -53,9 +59,13 @@ async function run(
     joins = [],
     more = {},
     takes = () => true,
+    refuses = () => false,
     reads = () => {},
     path = CHAT,
     decides,
+    offers,
+    hasIds = () => true,
+    bodiesBytesMax = 10_000,
   }: {
     body?: object
     migrationsMax?: number
@@ -64,18 +74,30 @@ async function run(
     more?: Partial<ReadRequest>
     /** A worker would take what is left. */
     takes?: () => boolean
+    /** All decisions but the first are refused: what `takes` says does not hold. */
+    refuses?: () => boolean
     /** Called when ids are asked for. */
     reads?: () => void
     path?: string
     /** The first decision comes when this is over. */
     decides?: Promise<void>
+    /** The tokenizer knows ids. */
+    hasIds?: () => boolean
+    bodiesBytesMax?: number
+    /** The others come when this is over. */
+    offers?: Promise<void>
   } = {},
 ) {
   let port = 0
   const sent: { path: string; body: Record<string, unknown> }[] = []
   const world = await startWorld(
     t,
-    { exchangeLimits: { ...LIMITS, migrationsMax }, audit: false, accessLog: { path: '-', sample: 1 } },
+    {
+      exchangeLimits: { ...LIMITS, migrationsMax },
+      audit: false,
+      accessLog: { path: '-', sample: 1 },
+      bodiesBytesMax,
+    },
     {
       measure: () => (takes() ? { cachedTokens: 0, boundWorker: undefined } : undefined),
       read: ({ body: bytes, wantTokenIds }) => {
@@ -85,7 +107,7 @@ async function run(
         const isPair = joins.some(pair => typeof prompt === 'string' && prompt.startsWith(pair))
         const isText = typeof prompt === 'string' && prompt.length > 1
         const before = isPair ? [8, ...IDS] : isText ? [9, ...IDS] : typeof prompt === 'string' ? [9] : IDS
-        const ids = wantTokenIds ? Int32Array.from(before) : undefined
+        const ids = wantTokenIds && hasIds() ? Int32Array.from(before) : undefined
         const read = {
           ...READ,
           isStream: true,
@@ -97,8 +119,9 @@ async function run(
         return { kind: 'read', request: read }
       },
       decide: async () => {
+        if (port > 0 && refuses()) return ALL_FILTERED
         const at = ++port
-        if (at === 1) await decides
+        await (at === 1 ? decides : offers)
         if (at <= acts.length) return { kind: 'decided', decision: decisionFor(at) }
         return { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} } }
       },
@@ -189,6 +212,7 @@ t.test(
       ['no other worker is up', {}, [down], 1, stays],
       ['no worker may go on', {}, [OTHER], 0, stays],
       ['none would take it', {}, [OTHER], 1, stays],
+      ['none takes it', {}, [OTHER], 1, stays],
       ['logprobs', { logprobs: true }, [OTHER], 1, stays],
       ['a stop string may have begun', { stop: ['e!'] }, [OTHER], 1, stays],
       ['no limit of its length is known', { max_tokens: undefined }, [endless], 1, stays],
@@ -216,6 +240,7 @@ t.test(
         migrationsMax,
         dies: false,
         takes: () => what !== 'none would take it',
+        refuses: () => what === 'none takes it',
         // It comes while the ids of the text are looked for.
         reads: () => more(),
       })
@@ -233,7 +258,7 @@ t.test(
       t.equal(isGone, expected.sent === 2, what)
       t.strictSame(
         world.log.settled.map(({ delivery }) => delivery.outcome),
-        expected.settled,
+        what === 'none takes it' ? ['aborted', ...expected.settled] : expected.settled,
         what,
       )
       t.strictSame(world.log.workerFailed, [], `${what}: no worker is to blame`)
@@ -262,6 +287,8 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
     ['a whole answer', { more: { isStream: false } }, WHOLE, true],
     ['a pin', { more: { pinnedInstanceId: 7 } }, ANEW, false],
     ['none would take it', { takes: () => false }, ANEW, false],
+    ['none takes it', { refuses: () => true }, ANEW, false],
+    ['a prompt that breaks workers', {}, ANEW, false],
     ['no completion', { path: '/v1/embeddings', more: { isStream: false } }, WHOLE, false],
   ] as const) {
     let isGone = false
@@ -274,6 +301,11 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
     }
     const { begun = [], ...others } = options as typeof options & { readonly begun?: readonly Act[] }
     const { client, world, sent } = await run(t, [[...begun, held], second], { ...others, dies: false })
+    if (what === 'a prompt that breaks workers') {
+      const digest = createHash('sha256').update(JSON.stringify(BODY)).digest('base64')
+      for (const workerId of ['x:1', 'x:2'])
+        world.ref.tell({ type: 'promptBroke', digest, workerId, ageMs: 0 })
+    }
     world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
     await world.system.settle()
     await world.system.advance(10)
@@ -292,7 +324,7 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
             ['aborted', true],
             ['ok', false],
           ]
-        : [['ok', false]],
+        : [...(what === 'none takes it' ? [['aborted', true]] : []), ['ok', false]],
       what,
     )
     t.strictSame(workerFailed, [], `${what}: no worker is to blame`)
@@ -307,27 +339,145 @@ t.test('what waits for its first byte at the limit of a drain is asked of anothe
 })
 
 t.test('what cannot go on elsewhere at the limit of a drain does so later, once it can', async t => {
-  for (const [what, begins, expected] of [
-    ['another worker comes up before the first byte', false, 'anew'],
-    ['another worker comes up after it', true, 'one two'],
+  for (const [what, begins, asks, expected] of [
+    ['another worker comes up before the first byte', false, 'takes', 'anew'],
+    ['another worker comes up after it', true, 'takes', 'one two'],
+    ['another worker takes it later, before the first byte', false, 'refuses', 'anew'],
+    ['another worker takes it later, after it', true, 'refuses', 'one two'],
   ] as const) {
-    let mayTake = false
+    let mayTake = asks === 'refuses'
+    let isRefused = true
     let first: HttpExchange | undefined
     const held: Act = exchange => {
       first = exchange
     }
     const second = begins ? [head(200, SSE), REST] : ANEW
-    const { client, world, sent } = await run(t, [[held], second], { takes: () => mayTake, dies: false })
+    const { client, world, sent } = await run(t, [[held], second], {
+      takes: () => mayTake,
+      refuses: () => asks === 'refuses' && isRefused,
+      dies: false,
+    })
     world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
     await world.system.settle()
     await world.system.advance(2000)
     if (begins) for (const act of BEGUN) act(first!)
     mayTake = true
+    isRefused = false
     await world.system.advance(1000)
     t.equal(sent.length, 1, 'not asked in every second')
     for (let i = 0; i < 6; i++) await world.system.advance(1000)
     t.equal(sent.length, 2, what)
     t.strictSame(seen(client.body), [expected, 'done'], what)
+  }
+})
+
+t.test(
+  'of many requests at the limit of a drain, so many at a time are offered, each in its turn',
+  async t => {
+    const held = new Set<HttpExchange>()
+    const offered: number[] = []
+    const COUNT = 150
+    const world = await startWorld(
+      t,
+      { exchangeLimits: LIMITS, audit: false, openRequestsMax: COUNT, bodiesBytesMax: 1_000_000 },
+      {
+        read: () => ({ kind: 'read', request: { ...READ, isStream: true } }),
+        measure: () => {
+          offered.push(world.system.clock.nowMs())
+          return undefined
+        },
+        decide: (_, id) => ({ kind: 'decided', decision: { ...decisionFor(1), id } }),
+      },
+      { hasWorker: false },
+    )
+    await world.serve(1, exchange => void held.add(exchange))
+    for (let i = 0; i < COUNT; i++) world.send('POST', CHAT, { body: JSON.stringify(BODY) })
+    await world.system.settle()
+    t.equal(held.size, COUNT)
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    t.equal(offered.length, 64)
+    for (let i = 0; i < 10; i++) await world.system.advance(1000)
+    const perLook = new Map<number, number>()
+    for (const atMs of offered) perLook.set(atMs, (perLook.get(atMs) ?? 0) + 1)
+    t.equal(Math.max(...perLook.values()), 64)
+    const [firstMs = 0] = offered
+    t.equal(offered.filter(atMs => atMs < firstMs + 5000).length, COUNT, 'each before the first one again')
+    t.ok(offered.length >= 2 * COUNT, 'and again')
+  },
+)
+
+t.test('what a stream lacks for a while at the limit of a drain does not keep it there', async t => {
+  for (const [what, members, said] of [
+    ['ids', {}, 'one two'],
+    ['an end of what may be a stop string', { stop: ['e!'] }, 'one and two'],
+    ['a worker that takes it', {}, 'one two'],
+  ] as const) {
+    let lacks = true
+    let reads = 0
+    let first: HttpExchange | undefined
+    const held: Act = exchange => {
+      first = exchange
+    }
+    const acts = [
+      [...BEGUN, held],
+      [head(200, SSE), REST],
+    ]
+    const { client, world, sent } = await run(t, acts, {
+      body: { ...BODY, ...members },
+      hasIds: () => what !== 'ids' || !lacks,
+      reads: () => {
+        reads++
+      },
+      refuses: () => what === 'a worker that takes it' && lacks,
+      // For one rest, and not for each that no worker took.
+      bodiesBytesMax: 600,
+      dies: false,
+    })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    for (let i = 0; i < 50; i++) await world.system.advance(1000)
+    t.equal(sent.length, 1, what)
+    if (what === 'ids') t.ok(reads >= 10 && reads <= 11, `once for each offer, while it pauses: ${reads}`)
+    lacks = false
+    if (said === 'one and two') data(text(' and'))(first!)
+    for (let i = 0; i < 6; i++) await world.system.advance(1000)
+    t.equal(sent.length, 2, what)
+    t.strictSame(seen(client.body), [said, 'done'], what)
+  }
+})
+
+t.test('what happens while another worker is looked for at the limit of a drain comes first', async t => {
+  for (const [what, begins, outcome] of [
+    ['its client leaves', false, 'aborted'],
+    ['its client leaves a stream', true, 'aborted'],
+    ['its answer begins', false, 'ok'],
+    ['its worker dies', false, 'error'],
+  ] as const) {
+    const { promise: offers, resolve } = Promise.withResolvers<void>()
+    let first: HttpExchange | undefined
+    const held: Act = exchange => {
+      first = exchange
+    }
+    const acts = [begins ? [...BEGUN, held] : [held], ANEW, ANEW]
+    const { client, world, sent } = await run(t, acts, { offers, dies: false })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    t.equal(world.log.asked.length, 2, what)
+    if (what === 'its worker dies') first!.destroy()
+    else if (outcome === 'ok') for (const act of ANEW) act(first!)
+    else client.call.abort()
+    await world.system.settle()
+    resolve()
+    await world.system.settle()
+    await world.system.advance(10)
+    const ids = world.log.settled.map(({ id }) => id)
+    t.equal(new Set(ids).size, world.log.asked.length, `${what}: all that was asked for is settled`)
+    t.equal(ids.length, new Set(ids).size, `${what}: once`)
+    t.equal(sent.length, what === 'its worker dies' ? 2 : 1, what)
+    const own = world.log.settled.find(({ id }) => world.log.names.get(id) === 'decision-1')
+    t.equal(own?.delivery.outcome, outcome, what)
+    if (outcome !== 'aborted') t.strictSame(seen(client.body), ['anew', 'done'], what)
   }
 })
 

@@ -3,6 +3,7 @@
 import type { WorkerState } from '@homing/fleet'
 import { RetryBudget } from '@homing/placement'
 import t from 'tap'
+import { BadAnswers } from '../src/bad-answers.ts'
 import { DeadlyPrompts } from '../src/deadly-prompts.ts'
 import { TriedWorkers } from '../src/tried-workers.ts'
 import { WorkerProgress } from '../src/worker-progress.ts'
@@ -112,6 +113,24 @@ t.test('the retry budget holds neither the rest of a stream nor what a worker lo
   for (const worker of ['b', 'c']) rest.left(worker)
   t.notOk(rest.mayTryOther(false), 'within the retries')
 })
+
+t.test(
+  'only what a worker has when it begins to answer badly is lost, until it was well for a minute',
+  async t => {
+    const answers = new BadAnswers()
+    const SECOND = 1000
+    // An overloaded engine answers 504 to each request after a minute.
+    const lost = Array.from({ length: 300 }, (_, second) =>
+      answers.note('a', second * SECOND, (second + 60) * SECOND),
+    )
+    t.equal(lost.filter(isLoss => isLoss).length, 61, 'what it had at the first of them')
+    t.notOk(lost.slice(61).includes(true))
+    const lastMs = 359 * SECOND
+    t.notOk(answers.note('a', lastMs + 1, lastMs + 59 * SECOND))
+    t.ok(answers.note('b', lastMs, lastMs + SECOND), 'another worker')
+    t.ok(answers.note('a', lastMs + 118 * SECOND, lastMs + 119 * SECOND), 'a minute without a bad answer')
+  },
+)
 
 t.test('retries are a share of the traffic, beyond a reserve', async t => {
   const budget = new RetryBudget(0.2)

@@ -321,7 +321,8 @@ t.test(
         t.match(other.body, /"two".*DONE/s)
         t.notMatch(other.body, reason)
         t.match(first.settled(), [{ outcome: 'error', otherLeg: 'decision-2' }, { outcome: 'ok' }])
-        t.match(first.log.workerFailed, [{ workerId: decisionFor(1).workerId, fault: { kind: 'failed' } }])
+        const fault = { kind: 'failed', reason: 'gave up the request before its first token' }
+        t.match(first.log.workerFailed, [{ workerId: decisionFor(1).workerId, fault }])
       }
   },
 )

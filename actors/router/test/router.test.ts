@@ -264,6 +264,7 @@ t.test('a worker past a busy threshold takes no more; when all are, requests are
   t.equal(await refusal(request('IJKL')), 'HOMING_ROUTER_ALL_BUSY')
   const continues = { decisionId: first.id, deliveredTokens: 1 }
   t.match(await decide(request('IJKL', { continues })), { worker: /0$/ }, 'a stream was admitted before')
+  t.match(await decide(request('IJKL', { isAdmitted: true })), { worker: /0$/ }, 'so was what a worker has')
 })
 
 t.test('a worker is busy only if all its ranks are, also for a request that names one', async t => {

@@ -246,7 +246,7 @@ function assertKind(act: string, option: string, value: unknown, kind: Kind): vo
   if (value !== undefined && !fits(value)) throw notA(act, option, value, what)
 }
 
-/** Of the program's own argument, which is looked into first. */
+/** Checks that an argument of the program is an object, before its members are checked. */
 export function assertObject(act: string, option: string, value: unknown): void {
   if (!isObject(value)) throw notA(act, option, value, 'an object')
 }

@@ -235,7 +235,8 @@ export function place(
   const all = filtered(situation, settings, means)
   if ('code' in all) return all
   // What is left of a stream was admitted with it.
-  const known = request.continues === undefined ? notBusy(all, situation, settings) : all
+  const isAdmitted = request.continues !== undefined || request.isAdmitted === true
+  const known = isAdmitted ? all : notBusy(all, situation, settings)
   const busy = ({ overlaps, candidates }: Known): Busy => ({
     kind: 'busy',
     cachedTokens: bestCachedTokens(request, overlaps, candidates.length),

@@ -122,6 +122,8 @@ export interface RoutingRequest {
   readonly legCosts?: LegCosts | undefined
   /** It is the rest of an answer whose worker failed in the middle; undefined: it is no such rest. */
   readonly continues?: ContinuedAnswer | undefined
+  /** A worker that is well has it: busy thresholds leave out no other one. Default: false. */
+  readonly isAdmitted?: boolean | undefined
   /** It is asked of a second worker, while the first one is still asked; undefined: it is not. */
   readonly hedges?: Hedge | undefined
   /** Ids of workers that have failed this request already, or that the router knows to have left. */
