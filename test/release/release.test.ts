@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import process from 'node:process'
 import { createInterface } from 'node:readline'
 import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib'
@@ -320,22 +320,6 @@ console.log(JSON.stringify(lacking))`
     const { stdout, stderr } = spawnSync(nodeOf(NODES[0]!), words, { encoding: 'utf8' })
     t.equal(stderr, '')
     t.strictSame(JSON.parse(stdout), [])
-  },
-)
-
-t.test(
-  'a client that takes `engines` at their word installs it on the oldest Node',
-  { skip: !isInstalled && NO_NODES },
-  async t => {
-    const cwd = t.testdir({ 'package.json': JSON.stringify({ private: true }) })
-    const words = ['install', '--engine-strict', '--dry-run', '--no-audit', '--no-fund']
-    const { status, stderr } = spawnSync('npm', [...words, join(target, `homing-${VERSION}.tgz`)], {
-      cwd,
-      encoding: 'utf8',
-      // npm is a script of the first Node there.
-      env: { ...process.env, PATH: `${dirname(nodeOf(NODES[0]!))}:${process.env['PATH']}` },
-    })
-    t.equal(status, 0, stderr)
   },
 )
 
