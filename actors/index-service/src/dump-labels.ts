@@ -86,7 +86,7 @@ export function readTransition(value: unknown, leftOut: LeftOut): PooledRun | un
     const sequenceHashes = hashesOf(fields['sequence_hashes'])
     if (engineHashes.length !== sequenceHashes.length) return unusable()
     const told = placeOf(fields['new_state'], fields['pool_id'], fields['accessible_workers'])
-    const place = { ...told, ...membersOf(fieldsOf(fields['cxl_metadata'] ?? {}), leftOut) }
+    const place = { ...told, ...otherMembersOf(fields['cxl_metadata'], leftOut) }
     return { engineHashes, sequenceHashes, place, experts: fields['moe_metadata'] ?? [] }
   })
   if (moved === undefined) {
@@ -113,6 +113,23 @@ function placeOf(state: unknown, pool: unknown, workers: unknown): KvPoolPlace {
     poolId: pool === undefined || pool === null ? undefined : u32(pool),
     accessibleWorkers: isNamed ? hashesOf(workers, ACCESSIBLE_WORKERS_MAX) : new Int32Array(0),
   }
+}
+
+/** Those of a transition's place that its own fields do not say. */
+function otherMembersOf(value: unknown, leftOut: LeftOut): { readonly members?: string } {
+  if (value === undefined || value === null) return {}
+  if (typeof value !== 'object' || Array.isArray(value)) {
+    leftOut.members++
+    return {}
+  }
+  const {
+    state: _,
+    pool_id: _pool,
+    accessible_workers: _workers,
+    workers_of: _of,
+    ...others
+  } = fieldsOf(value)
+  return membersOf(others, leftOut)
 }
 
 /** None where they cannot be kept, which is counted. */

@@ -413,6 +413,13 @@ t.test('labels of a dump that cannot be used are left out and counted, and its b
     t.strictSame([rank!.pooled.length, rank!.pooled[0]!.experts[0]], [1, undefined])
     t.strictSame(leftOut, { labels: 1, members: 0, transitions: 0 })
   }
+  // The place is what the transition says itself.
+  const said = { state: 'in_transit', pool_id: 7, accessible_workers: [9], workers_of: 0 }
+  const [rank] = read({ cxl_state_transition: { ...transition, cxl_metadata: { ...said, other: 1 } } })
+  t.match(rank!.pooled[0]!.place, { state: 'cxl_pooled', members: '{"other":1}' })
+  const [listed] = read({ cxl_state_transition: { ...transition, cxl_metadata: [null] } })
+  t.equal(listed!.pooled[0]!.place.members, undefined)
+  t.strictSame(leftOut, { labels: 0, members: 1, transitions: 0 })
   t.strictSame(read({ cxl_state_transition: 'all' }), [])
   t.throws(() => storedWith({ block_hash: 'one' }), /event 0 of "m:default" cannot be read/)
 })

@@ -10,6 +10,7 @@
  * long if a list of small numbers contains one long number.)
  */
 
+import { randomUUID } from 'node:crypto'
 import { parseJson } from './parse-json.ts'
 
 const UNSIGNED_MAX = (1n << 64n) - 1n
@@ -17,7 +18,6 @@ const SIGNED_MIN = -(1n << 63n)
 /** A number of fewer digits is exact in a double. */
 const LONG = /\d{16}/
 const LONG_DIGITS = 16
-const WHOLE = /^-?\d+$/
 const [QUOTE, BACKSLASH, PLUS, MINUS, POINT, ZERO, NINE, LARGE_E, SMALL_E] = [
   34, 92, 43, 45, 46, 48, 57, 69, 101,
 ] as const
@@ -30,12 +30,24 @@ export function parseWideJson(text: string): unknown {
 
 /** Parses a short JSON text; whole numbers of 64 bits that no double has are bigints. Throws SyntaxError. */
 export function parseExactJson(text: string): unknown {
-  return parseJson(text, (_name, value, context) => {
-    if (typeof value !== 'number' || Number.isSafeInteger(value)) return value
-    const { source } = context!
-    const whole = WHOLE.test(source!) ? BigInt(source!) : undefined
-    return whole === undefined || whole < SIGNED_MIN || whole > UNSIGNED_MAX ? value : whole
-  })
+  const value = parseJson(text)
+  return LONG.test(text) ? exactOf(value, JSON.parse(quoteLongIntegers(text))) : value
+}
+
+/** `wide`: the same value, its long integers as texts. */
+function exactOf(value: unknown, wide: unknown): unknown {
+  if (typeof value === 'number') {
+    if (typeof wide !== 'string' || Number.isSafeInteger(value)) return value
+    const whole = BigInt(wide)
+    return whole < SIGNED_MIN || whole > UNSIGNED_MAX ? value : whole
+  }
+  if (typeof value !== 'object' || value === null) return value
+  const [members, wideMembers] = [value as Record<string, unknown>, wide as Record<string, unknown>]
+  for (const name of Object.keys(members)) {
+    const exact = exactOf(members[name], wideMembers[name])
+    if (exact !== members[name]) members[name] = exact
+  }
+  return value
 }
 
 /** An integer of 0 … 2^64 − 1 as parseWideJson left it; undefined when it is anything else. */
@@ -56,14 +68,26 @@ export function tryBits64(value: unknown): bigint | undefined {
  * the caller put them as text.
  */
 export function wideJson(value: unknown): string {
-  return JSON.stringify(value, (_key, part: unknown) =>
-    typeof part === 'bigint' ? rawJson(part.toString()) : part,
+  const raw = rawJson ?? markedJson()
+  const text = JSON.stringify(value, (_key, part: unknown) =>
+    typeof part === 'bigint' ? raw.of(part.toString()) : part,
   )
+  return raw.mark === undefined ? text : text.replaceAll(new RegExp(`"${raw.mark}(-?\\d+)"`, 'g'), '$1')
 }
 
-/** ES2025; not in the library of types yet. */
-function rawJson(text: string): unknown {
-  return (JSON as unknown as { rawJSON(text: string): unknown }).rawJSON(text)
+interface NumberText {
+  of(digits: string): unknown
+  /** Stands before the digits of each, and in no other text. */
+  readonly mark?: string
+}
+
+const { rawJSON } = JSON as unknown as { rawJSON?: (text: string) => unknown }
+/** ES2025, not in the library of types yet; undefined: Node 20. */
+const rawJson: NumberText | undefined = rawJSON && { of: rawJSON }
+
+function markedJson(): NumberText {
+  const mark = randomUUID()
+  return { of: digits => `${mark}${digits}`, mark }
 }
 
 /** `json` is valid: so every string has an end, and what begins like a number is one. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { parseWideJson, tryBits64, tryUnsigned64, wideJson } from '../src/index.ts'
+import { parseExactJson, parseWideJson, tryBits64, tryUnsigned64, wideJson } from '../src/index.ts'
 
 t.test('long integers are read as text, and nothing else is changed', async t => {
   t.strictSame(
@@ -101,6 +101,35 @@ t.test('a text as large as a body may be is read, whatever is in it', async t =>
   t.equal(parseWideJson('9'.repeat(size)), '9'.repeat(size))
   const depth = 1 << 20
   t.throws(() => parseWideJson(`[${long},${'['.repeat(depth)}${']'.repeat(depth)}]`), SyntaxError, 'too deep')
+})
+
+t.test('exact numbers are those that a look at the source of each finds', async t => {
+  const naive = (text: string): unknown => {
+    const exact = (_: string, value: unknown, { source }: { readonly source?: string }): unknown => {
+      if (typeof value !== 'number' || Number.isSafeInteger(value) || !/^-?\d+$/.test(source!)) return value
+      const whole = BigInt(source!)
+      return whole < -(1n << 63n) || whole >= 1n << 64n ? value : whole
+    }
+    return JSON.parse(text, exact as (key: string, value: unknown) => unknown)
+  }
+  const agree = fc.property(texts, text => assert.deepEqual(parseExactJson(text), naive(text)))
+  t.doesNotThrow(() => fc.assert(agree))
+  t.strictSame(parseExactJson('{"a":[0.5,18446744073709551615,-9223372036854775809,-0]}'), {
+    a: [0.5, 18446744073709551615n, Number('-9223372036854775809'), -0],
+  })
+})
+
+t.test('bigints are numbers where Node has no JSON.rawJSON', async t => {
+  const descriptor = Object.getOwnPropertyDescriptor(JSON, 'rawJSON')!
+  t.teardown(() => Object.defineProperty(JSON, 'rawJSON', descriptor))
+  Reflect.deleteProperty(JSON, 'rawJSON')
+  const url = new URL('../src/wide-json.ts?without', import.meta.url).href
+  const without = (await import(url)) as { readonly wideJson: typeof wideJson }
+  const value = { a: [18446744073709551615n, -1n, '18446744073709551615'], b: { c: 0n }, d: null }
+  t.equal(
+    without.wideJson(value),
+    '{"a":[18446744073709551615,-1,"18446744073709551615"],"b":{"c":0},"d":null}',
+  )
 })
 
 t.test('every integer of 64 bits comes back as it was', async t => {

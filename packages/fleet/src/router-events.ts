@@ -123,10 +123,10 @@ function storedPlaceView(place: Place, position: number, firsts: Map<Int32Array,
 
 function expertView({ layerId, expertId, expertGroup, members }: NonNullable<DumpedLabel['moe']>) {
   return {
+    ...membersView(members),
     layer_id: layerId,
     expert_id: expertId,
     ...(expertGroup !== undefined && { expert_group: expertGroup }),
-    ...membersView(members),
   }
 }
 
@@ -135,10 +135,10 @@ function placeView({ state, poolId, accessibleWorkers, members }: Place) {
   for (let at = 0; at < accessibleWorkers.length; at += 2)
     accessible.push(wordsNumber(accessibleWorkers[at]!, accessibleWorkers[at + 1]!))
   return {
+    ...membersView(members),
     state,
     ...(poolId !== undefined && { pool_id: poolId }),
     accessible_workers: accessible,
-    ...membersView(members),
   }
 }
 

@@ -175,16 +175,16 @@ export function labelFields(labels: KvLabels | undefined): {
 } {
   return {
     moe_metadata: labelList(labels?.experts, expert => ({
+      ...membersIn(expert.members),
       layer_id: expert.layerId,
       expert_id: expert.expertId,
       expert_group: expert.expertGroup ?? null,
-      ...membersIn(expert.members),
     })),
     cxl_metadata: labelList(labels?.places, place => ({
+      ...membersIn(place.members),
       state: place.state,
       pool_id: place.poolId ?? null,
       accessible_workers: workerList(place.accessibleWorkers),
-      ...membersIn(place.members),
     })),
   }
 }

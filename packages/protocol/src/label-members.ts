@@ -42,6 +42,7 @@ export function membersIn(text: string | undefined): Readonly<Record<string, unk
 
 /** Whether `labelMembers` has made this text. */
 export function isMembersText(text: string): boolean {
+  if (text.length > LABEL_MEMBERS_BYTES_MAX) return false
   try {
     return text.startsWith('{') && labelMembers(Object.entries(membersIn(text))) === text
   } catch (error) {
