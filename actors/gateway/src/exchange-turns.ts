@@ -37,6 +37,8 @@ export interface TurnsOwner {
   call(): void
   /** Runs a step; what it throws ends the exchange. */
   guard(run: () => void): void
+  /** Ends the exchange with what a step has thrown. */
+  fault(thrown: unknown): void
 }
 
 /** Pause between two offers of one request to other workers. */
@@ -198,14 +200,14 @@ export class ExchangeTurns {
 
   /**
    * Its worker is well, and is to be left for this reason: another one gets the request, or goes on with its
-   * stream, if one can; else all stays as it is. Returns whether others are asked now.
+   * stream, if one can; else all stays as it is. Ends when others have been asked, and never rejects;
+   * undefined: they are not asked now.
    */
-  move(reason: string): boolean {
+  move(reason: string): Promise<void> | undefined {
     const { nowMs } = this.#steps.figures
-    if (nowMs < this.#nextOfferMs || !this.#mayMove) return false
+    if (nowMs < this.#nextOfferMs || !this.#mayMove) return undefined
     this.#nextOfferMs = nowMs + OFFER_INTERVAL_MS
-    void this.#offer(reason)
-    return true
+    return this.#offer(reason).catch((thrown: unknown) => this.#owner.fault(thrown))
   }
 
   async #offer(reason: string): Promise<void> {
@@ -216,7 +218,7 @@ export class ExchangeTurns {
     const excludedWorkers = this.#othersThan(workerId)
     const measured = await this.#parts.placements.measure({ ...routing, excludedWorkers })
     if ('code' in measured || !this.#mayLeave(workerId)) return
-    if (request.state === 'relaying') this.#owner.guard(() => this.#move(reason))
+    if (request.state === 'relaying') await this.#move(reason)
     else await this.#moveUnbegun(reason)
   }
 
@@ -261,12 +263,12 @@ export class ExchangeTurns {
     return routing.pinnedInstanceId === undefined && upstream.tokens?.resumed === undefined
   }
 
-  #move(reason: string): void {
+  #move(reason: string): Promise<void> {
     const { request, calls } = this.#steps
     const { worker, workerId } = this.#decision!
     request.goesTo('continuing')
     calls.holdBack()
-    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, isForGood => {
+    return this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, isForGood => {
       if (isForGood) this.#staysAt = workerId
       request.goesTo('relaying')
       calls.letGo()
@@ -312,7 +314,7 @@ export class ExchangeTurns {
       const refused = legs.forget(request.ready.routing, true)
       request.goesOn(step, decisionId)
       if (refused !== undefined) this.#end.fail(refused)
-      else if (offer === undefined) await this.#owner.place()
+      else if (offer === undefined) void this.#owner.place()
       else
         this.#owner.guard(() => {
           placing.take(offer)

@@ -407,6 +407,36 @@ t.test(
   },
 )
 
+t.test('at the limit of a drain, no request is offered while so many others still are', async t => {
+  const COUNT = 150
+  let held = 0
+  let measured = 0
+  const world = await startWorld(
+    t,
+    { exchangeLimits: LIMITS, audit: false, openRequestsMax: COUNT, bodiesBytesMax: 1_000_000 },
+    {
+      read: () => ({ kind: 'read', request: { ...READ, isStream: true } }),
+      // Without an answer, it is over after a second.
+      measure: () => void measured++,
+      decide: (_, id) => ({ kind: 'decided', decision: { ...decisionFor(1), id } }),
+    },
+    { hasWorker: false },
+  )
+  await world.serve(1, () => void held++)
+  for (let i = 0; i < COUNT; i++) world.send('POST', CHAT, { body: JSON.stringify(BODY) })
+  await world.system.settle()
+  t.equal(held, COUNT)
+  for (let i = 0; i < 3; i++) {
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+  }
+  t.equal(measured, 64, 'with each message about the fleet')
+  await world.system.advance(2000)
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+  await world.system.settle()
+  t.equal(measured, 128, 'the next ones, once these are over')
+})
+
 t.test('what a stream lacks for a while at the limit of a drain does not keep it there', async t => {
   for (const [what, members, said] of [
     ['ids', {}, 'one two'],
