@@ -231,15 +231,19 @@ export class ExchangeTurns {
     const isAsked = !calls.isHedging
     const offer = isAsked ? await placing.offer(request.ready, asked) : undefined
     const isUnbegun = this.#mayLeave(workerId) && request.state === 'calling'
-    // One that is asked already, maybe since then, goes first.
-    const isTaken = isUnbegun && !calls.isHedging
-    if (!isTaken) offer?.placement.settle(UNCALLED, false, true)
-    if (!isUnbegun || (offer === undefined && !calls.isHedging)) return
-    this.#owner.guard(() => {
-      request.waitsNoMore()
-      const again = { kind: 'placeAgain', why: 'drained', reason, wasTaken: true, isCharged: false } as const
-      this.#placeAgain(again, isTaken ? offer : undefined)
-    })
+    if (isUnbegun && (offer !== undefined || calls.isHedging))
+      this.#owner.guard(() => {
+        request.waitsNoMore()
+        const again = {
+          kind: 'placeAgain',
+          why: 'drained',
+          reason,
+          wasTaken: true,
+          isCharged: false,
+        } as const
+        this.#placeAgain(again, offer)
+      })
+    placing.drop(offer)
   }
 
   /** Workers that are not asked if this one is left. */
@@ -290,40 +294,41 @@ export class ExchangeTurns {
     const { log } = this.#parts.context
     const step = await continuation.next(stays === undefined)
     if (request.state !== 'continuing') return
-    // What begins with a prefill elsewhere is not placed before that.
+    // If both legs begin anew, the worker is left before the request is placed.
     const mayStay = stays !== undefined && !legs.beginsAnew
     const offer = mayStay && step.kind === 'place' ? await this.#offerRest(step, decisionId) : undefined
-    if (request.state !== 'continuing') {
-      offer?.placement.settle(UNCALLED, false, true)
-      return
-    }
-    if (mayStay && step.kind === 'place' && offer === undefined) {
-      continuation.stays()
-      this.#owner.guard(() => stays(false))
-    } else if (stays !== undefined && step.kind !== 'place')
-      this.#owner.guard(() => stays(staysForGood(step)))
-    else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
-    else if (step.kind === 'place') {
-      log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
-      const outcome = stays === undefined ? 'error' : 'aborted'
-      this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true })
-      continuation.goesOn(error)
-      figures.goesOn()
-      failures.leftCut(workerId)
-      slices.forget()
-      const refused = legs.forget(request.ready.routing, true)
-      request.goesOn(step, decisionId)
-      if (refused !== undefined) this.#end.fail(refused)
-      else if (offer === undefined) void this.#owner.place()
-      else
-        this.#owner.guard(() => {
-          placing.take(offer)
-          this.#owner.call()
-        })
-    } else {
-      if (step.kind === 'unread')
-        log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
-      this.#end.fail(error)
+    try {
+      if (request.state !== 'continuing') return
+      if (mayStay && step.kind === 'place' && offer === undefined) {
+        continuation.stays()
+        this.#owner.guard(() => stays(false))
+      } else if (stays !== undefined && step.kind !== 'place')
+        this.#owner.guard(() => stays(staysForGood(step)))
+      else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
+      else if (step.kind === 'place') {
+        log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
+        const outcome = stays === undefined ? 'error' : 'aborted'
+        this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true })
+        continuation.goesOn(error)
+        figures.goesOn()
+        failures.leftCut(workerId)
+        slices.forget()
+        const refused = legs.forget(request.ready.routing, true)
+        request.goesOn(step, decisionId)
+        if (refused !== undefined) this.#end.fail(refused)
+        else if (offer === undefined) void this.#owner.place()
+        else
+          this.#owner.guard(() => {
+            placing.take(offer)
+            this.#owner.call()
+          })
+      } else {
+        if (step.kind === 'unread')
+          log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
+        this.#end.fail(error)
+      }
+    } finally {
+      placing.drop(offer)
     }
   }
 

@@ -437,6 +437,23 @@ t.test('at the limit of a drain, no request is offered while so many others stil
   t.equal(measured, 128, 'the next ones, once these are over')
 })
 
+t.test('what another worker takes at the limit of a drain is settled, also after a fault', async t => {
+  for (const begins of [false, true]) {
+    const acts = [begins ? [...BEGUN, () => {}] : [() => {}], ANEW] as const
+    const { world } = await run(t, acts, { dies: false })
+    Object.assign(world.logged.lines, {
+      push: ({ level }: { level: string }) => {
+        if (level === 'warn') throw new Error('a fault of ours')
+      },
+    })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    await world.system.advance(10)
+    t.equal(world.log.asked.length, 2)
+    t.equal(world.log.settled.length, 2, begins ? 'of a stream' : 'before its first byte')
+  }
+})
+
 t.test('what a stream lacks for a while at the limit of a drain does not keep it there', async t => {
   for (const [what, members, said] of [
     ['ids', {}, 'one two'],
