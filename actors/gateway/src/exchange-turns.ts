@@ -12,7 +12,7 @@
  *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is
  *       taken out of the hedge (`calls.take`) before that, since leaving ends what is there; it is adopted
  *       after it. A worker that is well is left once another one has taken the request (`placing.offer`):
- *       where none does, all stays as it is.
+ *       where none does, all stays as it is. Only a stream of which both legs begin anew leaves it first.
  *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
  */
 
@@ -200,8 +200,8 @@ export class ExchangeTurns {
 
   /**
    * Its worker is well, and is to be left for this reason: another one gets the request, or goes on with its
-   * stream, if one can; else all stays as it is. Ends when others have been asked, and never rejects;
-   * undefined: they are not asked now.
+   * stream, if one can; else all stays as it is. A stream of which both legs begin anew leaves it first. Ends
+   * when others have been asked, and never rejects; undefined: they are not asked now.
    */
   move(reason: string): Promise<void> | undefined {
     const { nowMs } = this.#steps.figures
@@ -230,6 +230,7 @@ export class ExchangeTurns {
     const asked = { body, excludedWorkers: this.#othersThan(workerId) }
     const isAsked = !calls.isHedging
     const offer = isAsked ? await placing.offer(request.ready, asked) : undefined
+    // A hedge that is under way is preferred to the offer.
     const isUnbegun = this.#mayLeave(workerId) && request.state === 'calling'
     if (isUnbegun && (offer !== undefined || calls.isHedging))
       this.#owner.guard(() => {
