@@ -26,7 +26,6 @@ import type { Offer } from './exchange-placing.ts'
 import type { ExchangeSteps } from './exchange-steps.ts'
 import type { HedgeLeg } from './hedge.ts'
 import type { ContinuationStep } from './stream-continuation.ts'
-import { UNCALLED } from './uncalled-delivery.ts'
 import type { Refusal } from './worker-call.ts'
 import type { FailedCall, PlaceAgain, Turn } from './worker-failures.ts'
 
