@@ -26,6 +26,7 @@ const delta = (members: object, finish: string | null = null): string =>
   event({ ...SAME, choices: [{ index: 0, delta: members, finish_reason: finish }] })
 const text = (content: string, finish: string | null = null): string => delta({ content }, finish)
 const ROLE = delta({ role: 'assistant', content: '' })
+const TEXT_CHOICE = { index: 0, delta: { content: 'one' }, finish_reason: null }
 const DONE = 'data: [DONE]\n\n'
 /** Of the completion with which another one goes on. */
 const more = (content: string, finish: string | null = null): string =>
@@ -452,6 +453,22 @@ t.test('what another worker takes at the limit of a drain is settled, also after
     t.equal(world.log.asked.length, 2)
     t.equal(world.log.settled.length, 2, begins ? 'of a stream' : 'before its first byte')
   }
+})
+
+t.test('what a client that leaves during an offer was given is counted once', async t => {
+  const { promise: offers, resolve } = Promise.withResolvers<void>()
+  const usage = { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 }
+  const begun = [head(200, SSE), data(ROLE + event({ ...SAME, choices: [TEXT_CHOICE], usage })), () => {}]
+  const { client, world } = await run(t, [begun, ANEW], { offers, dies: false })
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+  await world.system.settle()
+  t.equal(world.log.asked.length, 2)
+  client.call.abort()
+  await world.system.settle()
+  resolve()
+  await world.system.settle()
+  const line = world.accessLines.find(({ outcome }) => outcome === 'aborted')
+  t.match(line, { outcome: 'aborted', output_tokens: 2 })
 })
 
 t.test('what a stream lacks for a while at the limit of a drain does not keep it there', async t => {
