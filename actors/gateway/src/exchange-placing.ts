@@ -12,7 +12,7 @@
  *
  * Invariants
  *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles
- *       it. An offer is its caller's, who takes it after `leave`, or settles it.
+ *       it. The caller of `offer` takes the offer after `leave`, or settles it (`drop`).
  *   I2  After `leave`, `run` begins nothing more, and ends with `left`. What it answers reaches the caller a
  *       few microtasks later, so the caller looks once more whether it was settled meanwhile.
  */
@@ -45,6 +45,7 @@ export interface Offer {
   readonly decision: Decision
   readonly routing: RoutingRequest
   readonly askedMs: number
+  isTaken: boolean
 }
 
 export interface PlacingOwner {
@@ -131,8 +132,8 @@ export class ExchangePlacing {
   }
 
   /**
-   * Asks for a placement of this request at another worker, and leaves the own one as it is. It was admitted
-   * before, so it does not wait, and busy thresholds leave out no worker. Undefined: no worker takes it now.
+   * Asks for a placement of this request at another worker, and keeps its own. It was admitted before, so it
+   * does not wait, and busy thresholds leave out no worker. Undefined: no worker takes it now.
    */
   async offer(
     ready: LegsRequest,
@@ -145,16 +146,23 @@ export class ExchangePlacing {
     const askedMs = this.#nowMs
     const placement = placements.ask(routing, undefined, this.#ageMs)
     const decision = await placement.answer
-    if (!('code' in decision)) return { placement, decision, routing, askedMs }
+    if (!('code' in decision)) return { placement, decision, routing, askedMs, isTaken: false }
     placement.settle({ ...UNCALLED, error: decision }, false, true)
     return undefined
   }
 
   /** The exchange, which has left its placement, has this one from now on. */
-  take({ placement, decision, routing, askedMs }: Offer): void {
+  take(offer: Offer): void {
+    const { placement, decision, routing, askedMs } = offer
+    offer.isTaken = true
     this.#placement = placement
     this.#decision = decision
     this.#figures.decided(routing, decision, askedMs, false)
+  }
+
+  /** Settles an offer that was not taken. */
+  drop(offer: Offer | undefined): void {
+    if (offer?.isTaken === false) offer.placement.settle(UNCALLED, false, true)
   }
 
   /** The exchange has the placement of a second worker from now on. */

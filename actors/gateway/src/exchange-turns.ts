@@ -12,7 +12,7 @@
  *   I1  A placement is left before the exchange has, or asks for, the next one. A second worker's part is
  *       taken out of the hedge (`calls.take`) before that, since leaving ends what is there; it is adopted
  *       after it. A worker that is well is left once another one has taken the request (`placing.offer`):
- *       where none does, all stays as it is.
+ *       where none does, all stays as it is. Only a stream of which both legs begin anew leaves it first.
  *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
  */
 
@@ -26,7 +26,6 @@ import type { Offer } from './exchange-placing.ts'
 import type { ExchangeSteps } from './exchange-steps.ts'
 import type { HedgeLeg } from './hedge.ts'
 import type { ContinuationStep } from './stream-continuation.ts'
-import { UNCALLED } from './uncalled-delivery.ts'
 import type { Refusal } from './worker-call.ts'
 import type { FailedCall, PlaceAgain, Turn } from './worker-failures.ts'
 
@@ -37,6 +36,8 @@ export interface TurnsOwner {
   call(): void
   /** Runs a step; what it throws ends the exchange. */
   guard(run: () => void): void
+  /** Ends the exchange with what a step has thrown. */
+  fault(thrown: unknown): void
 }
 
 /** Pause between two offers of one request to other workers. */
@@ -198,14 +199,14 @@ export class ExchangeTurns {
 
   /**
    * Its worker is well, and is to be left for this reason: another one gets the request, or goes on with its
-   * stream, if one can; else all stays as it is. Returns whether others are asked now.
+   * stream, if one can; else all stays as it is. A stream of which both legs begin anew leaves it first. Ends
+   * when others have been asked, and never rejects; undefined: they are not asked now.
    */
-  move(reason: string): boolean {
+  move(reason: string): Promise<void> | undefined {
     const { nowMs } = this.#steps.figures
-    if (nowMs < this.#nextOfferMs || !this.#mayMove) return false
+    if (nowMs < this.#nextOfferMs || !this.#mayMove) return undefined
     this.#nextOfferMs = nowMs + OFFER_INTERVAL_MS
-    void this.#offer(reason)
-    return true
+    return this.#offer(reason).catch((thrown: unknown) => this.#owner.fault(thrown))
   }
 
   async #offer(reason: string): Promise<void> {
@@ -216,7 +217,7 @@ export class ExchangeTurns {
     const excludedWorkers = this.#othersThan(workerId)
     const measured = await this.#parts.placements.measure({ ...routing, excludedWorkers })
     if ('code' in measured || !this.#mayLeave(workerId)) return
-    if (request.state === 'relaying') this.#owner.guard(() => this.#move(reason))
+    if (request.state === 'relaying') await this.#move(reason)
     else await this.#moveUnbegun(reason)
   }
 
@@ -228,16 +229,21 @@ export class ExchangeTurns {
     const asked = { body, excludedWorkers: this.#othersThan(workerId) }
     const isAsked = !calls.isHedging
     const offer = isAsked ? await placing.offer(request.ready, asked) : undefined
+    // A hedge that is under way is preferred to the offer.
     const isUnbegun = this.#mayLeave(workerId) && request.state === 'calling'
-    // One that is asked already, maybe since then, goes first.
-    const isTaken = isUnbegun && !calls.isHedging
-    if (!isTaken) offer?.placement.settle(UNCALLED, false, true)
-    if (!isUnbegun || (offer === undefined && !calls.isHedging)) return
-    this.#owner.guard(() => {
-      request.waitsNoMore()
-      const again = { kind: 'placeAgain', why: 'drained', reason, wasTaken: true, isCharged: false } as const
-      this.#placeAgain(again, isTaken ? offer : undefined)
-    })
+    if (isUnbegun && (offer !== undefined || calls.isHedging))
+      this.#owner.guard(() => {
+        request.waitsNoMore()
+        const again = {
+          kind: 'placeAgain',
+          why: 'drained',
+          reason,
+          wasTaken: true,
+          isCharged: false,
+        } as const
+        this.#placeAgain(again, offer)
+      })
+    placing.drop(offer)
   }
 
   /** Workers that are not asked if this one is left. */
@@ -261,12 +267,12 @@ export class ExchangeTurns {
     return routing.pinnedInstanceId === undefined && upstream.tokens?.resumed === undefined
   }
 
-  #move(reason: string): void {
+  #move(reason: string): Promise<void> {
     const { request, calls } = this.#steps
     const { worker, workerId } = this.#decision!
     request.goesTo('continuing')
     calls.holdBack()
-    void this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, isForGood => {
+    return this.#continue(toErrorRecord(new UpstreamFailedError(worker, reason)), true, isForGood => {
       if (isForGood) this.#staysAt = workerId
       request.goesTo('relaying')
       calls.letGo()
@@ -288,40 +294,41 @@ export class ExchangeTurns {
     const { log } = this.#parts.context
     const step = await continuation.next(stays === undefined)
     if (request.state !== 'continuing') return
-    // What begins with a prefill elsewhere is not placed before that.
+    // If both legs begin anew, the worker is left before the request is placed.
     const mayStay = stays !== undefined && !legs.beginsAnew
     const offer = mayStay && step.kind === 'place' ? await this.#offerRest(step, decisionId) : undefined
-    if (request.state !== 'continuing') {
-      offer?.placement.settle(UNCALLED, false, true)
-      return
-    }
-    if (mayStay && step.kind === 'place' && offer === undefined) {
-      continuation.stays()
-      this.#owner.guard(() => stays(false))
-    } else if (stays !== undefined && step.kind !== 'place')
-      this.#owner.guard(() => stays(staysForGood(step)))
-    else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
-    else if (step.kind === 'place') {
-      log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
-      const outcome = stays === undefined ? 'error' : 'aborted'
-      this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true })
-      continuation.goesOn(error)
-      figures.goesOn()
-      failures.leftCut(workerId)
-      slices.forget()
-      const refused = legs.forget(request.ready.routing, true)
-      request.goesOn(step, decisionId)
-      if (refused !== undefined) this.#end.fail(refused)
-      else if (offer === undefined) await this.#owner.place()
-      else
-        this.#owner.guard(() => {
-          placing.take(offer)
-          this.#owner.call()
-        })
-    } else {
-      if (step.kind === 'unread')
-        log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
-      this.#end.fail(error)
+    try {
+      if (request.state !== 'continuing') return
+      if (mayStay && step.kind === 'place' && offer === undefined) {
+        continuation.stays()
+        this.#owner.guard(() => stays(false))
+      } else if (stays !== undefined && step.kind !== 'place')
+        this.#owner.guard(() => stays(staysForGood(step)))
+      else if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
+      else if (step.kind === 'place') {
+        log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
+        const outcome = stays === undefined ? 'error' : 'aborted'
+        this.#end.leave({ outcome, error, wasTaken, isPlacedAgain: true })
+        continuation.goesOn(error)
+        figures.goesOn()
+        failures.leftCut(workerId)
+        slices.forget()
+        const refused = legs.forget(request.ready.routing, true)
+        request.goesOn(step, decisionId)
+        if (refused !== undefined) this.#end.fail(refused)
+        else if (offer === undefined) void this.#owner.place()
+        else
+          this.#owner.guard(() => {
+            placing.take(offer)
+            this.#owner.call()
+          })
+      } else {
+        if (step.kind === 'unread')
+          log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
+        this.#end.fail(error)
+      }
+    } finally {
+      placing.drop(offer)
     }
   }
 

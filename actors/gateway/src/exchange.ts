@@ -99,6 +99,7 @@ export class Exchange {
       place: () => this.#place(),
       call: () => this.#call(),
       guard: run => this.#guard(run),
+      fault: thrown => this.#fault(thrown),
     })
     http.onClientGone(() => this.#clientGone())
   }
@@ -169,18 +170,18 @@ export class Exchange {
   }
 
   /**
-   * Its worker has drained for as long as it may. `serves`: whether others serve a model. Returns whether
-   * others are asked now.
+   * Its worker has drained for as long as it may. `serves`: whether others serve a model. Ends when others
+   * have been asked, and never rejects; undefined: they are not asked now.
    */
-  leaveOverdue(serves: (model: string) => boolean): boolean {
-    let isOffered = false
+  leaveOverdue(serves: (model: string) => boolean): Promise<void> | undefined {
+    let offered: Promise<void> | undefined
     this.#guard(() => {
       const { state } = this
       if ((state !== 'relaying' && state !== 'calling') || this.#parts.picked !== undefined) return
       if (!serves(this.#steps.request.ready.routing.model)) return
-      isOffered = this.#turns.move('its drain took too long')
+      offered = this.#turns.move('its drain took too long')
     })
-    return isOffered
+    return offered
   }
 
   #lookAtCall(nowMs: number): void {

@@ -36,7 +36,7 @@ const MAKE_ROOM_ATTEMPTS = 8
 const SENT_WITHIN_MS = 1500
 /** Longest time that a decision for a worker which has left is still on its way. */
 const DECISION_MS_MAX = 10_000
-/** Requests of workers that have drained for too long which are offered to others at a time. */
+/** Requests of workers that have drained for too long which are being offered to others. */
 const OFFERS_MAX = 64
 
 export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | 'ended'> {
@@ -77,6 +77,8 @@ export class Exchanges {
   readonly #overdue = new Map<string, number>()
   /** Position, among the exchanges of such workers, of the one that is offered next. */
   #nextOffer = 0
+  /** Those that are being offered. */
+  #offers = 0
 
   constructor({ bodies, openMax, common = ALONE, tenants, overloadStatus, ...parts }: ExchangesParts) {
     this.#common = common
@@ -159,11 +161,13 @@ export class Exchanges {
       if (state === 'up') for (const { name } of models) served.add(name)
     const overdue = [...this.#open.keys()].filter(({ workerId = '' }) => this.#overdue.has(workerId))
     const busy = new Set(overdue.map(({ workerId }) => workerId))
-    let offers = 0
-    for (let i = 0; i < overdue.length && offers < OFFERS_MAX; i++) {
+    for (let i = 0; i < overdue.length && this.#offers < OFFERS_MAX; i++) {
       const at = this.#nextOffer % overdue.length
       this.#nextOffer = at + 1
-      if (overdue[at]!.leaveOverdue(model => served.has(model))) offers++
+      const offered = overdue[at]!.leaveOverdue(model => served.has(model))
+      if (offered === undefined) continue
+      this.#offers++
+      void offered.finally(() => this.#offers--)
     }
     for (const [id, sinceMs] of this.#overdue)
       if (!busy.has(id) && nowMs - sinceMs >= DECISION_MS_MAX) this.#overdue.delete(id)

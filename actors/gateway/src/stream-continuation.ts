@@ -85,6 +85,11 @@ export interface ContinuationParts {
   readonly clock: Clock
 }
 
+interface Before {
+  readonly promptTokens: number
+  readonly deliveredTokens: number
+}
+
 /** Attempts to have a text tokenized, and the pause before the second one. */
 const READS_MAX = 4
 const READ_PAUSE_MS = 200
@@ -106,12 +111,12 @@ export class StreamContinuation {
   /** The request as its client sent it. */
   #given: LegsRequest | undefined
   /** Tokens of its prompt, and of what was delivered, when another worker went on with it. */
-  #before: { readonly promptTokens: number; readonly deliveredTokens: number } | undefined
+  #before: Before | undefined
   #tries = 0
   /** It cannot stay where it is. */
   #isCut = true
-  /** Takes back what the last `next` has changed. */
-  #undo = (): void => {}
+  /** What `goesOn` begins. */
+  #going: { readonly before?: Before; readonly stream?: ContinuedStream } = {}
   /** Bytes that the hold counts for the rest that `next` has made. */
   #restBytes = 0
   /** The same, of rests that were not sent. */
@@ -232,6 +237,9 @@ export class StreamContinuation {
   goesOn(error: ErrorRecord): void {
     this.#cutBy = error
     this.#hasRest = false
+    const { before = this.#before, stream = this.#stream } = this.#going
+    this.#before = before
+    this.#stream = stream
   }
 
   /** No worker takes the rest. Returns the error of the one that had it; undefined: it is no such rest. */
@@ -256,15 +264,9 @@ export class StreamContinuation {
   /** What to do for the rest; only if it may go on. `isCut`: it cannot stay where it is. */
   async next(isCut = true): Promise<ContinuationStep> {
     this.#isCut = isCut
-    const [before, stream] = [this.#before, this.#stream]
     this.#restBytes = 0
+    this.#going = {}
     this.#tries++
-    this.#undo = () => {
-      this.#tries--
-      this.#before = before
-      this.#stream = stream
-      this.#spareBytes += this.#restBytes
-    }
     let step: ContinuationStep
     try {
       step = await this.#next(this.#given!, this.#delivered!.read())
@@ -285,7 +287,8 @@ export class StreamContinuation {
 
   /** The stream stays where it is: all is as it was before `next`. */
   stays(): void {
-    this.#undo()
+    this.#tries--
+    this.#spareBytes += this.#restBytes
   }
 
   /** The exchange is over. Frees what it keeps. */
@@ -305,7 +308,8 @@ export class StreamContinuation {
       return this.#nextOfTokens(given, given.upstream.tokens, form)
     if (text === '' && !hasIds && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
-      this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
+      const stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
+      this.#going = { stream }
       return { kind: 'place', ready: { ...given, waiting: undefined }, deliveredTokens: 0 }
     }
     const needsUsage = wantsUsage(body) && !hasUsage
@@ -324,7 +328,6 @@ export class StreamContinuation {
     if (promptIds === undefined || deliveredIds === undefined || this.#isClosed)
       return { kind: 'unfit', why: 'prompt' }
     const [promptTokens, deliveredTokens] = [promptIds.length, deliveredIds.length]
-    this.#before = { promptTokens, deliveredTokens }
     if (promptTokens + deliveredTokens > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))
       return { kind: 'unfit', why: 'too_long' }
     const stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens, isAnew: false })
@@ -343,7 +346,7 @@ export class StreamContinuation {
     const rest = continuedRequest(body, ids, tokensLeft, hasIds)
     if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
     const ready = await reader.continued(this.#http, rest, given.routing)
-    this.#stream = stream
+    this.#going = { before: { promptTokens, deliveredTokens }, stream }
     return { kind: 'place', ready, deliveredTokens }
   }
 

@@ -26,6 +26,7 @@ const delta = (members: object, finish: string | null = null): string =>
   event({ ...SAME, choices: [{ index: 0, delta: members, finish_reason: finish }] })
 const text = (content: string, finish: string | null = null): string => delta({ content }, finish)
 const ROLE = delta({ role: 'assistant', content: '' })
+const TEXT_CHOICE = { index: 0, delta: { content: 'one' }, finish_reason: null }
 const DONE = 'data: [DONE]\n\n'
 /** Of the completion with which another one goes on. */
 const more = (content: string, finish: string | null = null): string =>
@@ -406,6 +407,69 @@ t.test(
     t.ok(offered.length >= 2 * COUNT, 'and again')
   },
 )
+
+t.test('at the limit of a drain, no request is offered while so many others still are', async t => {
+  const COUNT = 150
+  let held = 0
+  let measured = 0
+  const world = await startWorld(
+    t,
+    { exchangeLimits: LIMITS, audit: false, openRequestsMax: COUNT, bodiesBytesMax: 1_000_000 },
+    {
+      read: () => ({ kind: 'read', request: { ...READ, isStream: true } }),
+      // Without an answer, it is over after a second.
+      measure: () => void measured++,
+      decide: (_, id) => ({ kind: 'decided', decision: { ...decisionFor(1), id } }),
+    },
+    { hasWorker: false },
+  )
+  await world.serve(1, () => void held++)
+  for (let i = 0; i < COUNT; i++) world.send('POST', CHAT, { body: JSON.stringify(BODY) })
+  await world.system.settle()
+  t.equal(held, COUNT)
+  for (let i = 0; i < 3; i++) {
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+  }
+  t.equal(measured, 64, 'with each message about the fleet')
+  await world.system.advance(2000)
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+  await world.system.settle()
+  t.equal(measured, 128, 'the next ones, once these are over')
+})
+
+t.test('what another worker takes at the limit of a drain is settled, also after a fault', async t => {
+  for (const begins of [false, true]) {
+    const acts = [begins ? [...BEGUN, () => {}] : [() => {}], ANEW] as const
+    const { world } = await run(t, acts, { dies: false })
+    Object.assign(world.logged.lines, {
+      push: ({ level }: { level: string }) => {
+        if (level === 'warn') throw new Error('a fault of ours')
+      },
+    })
+    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+    await world.system.settle()
+    await world.system.advance(10)
+    t.equal(world.log.asked.length, 2)
+    t.equal(world.log.settled.length, 2, begins ? 'of a stream' : 'before its first byte')
+  }
+})
+
+t.test('what a client that leaves during an offer was given is counted once', async t => {
+  const { promise: offers, resolve } = Promise.withResolvers<void>()
+  const usage = { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 }
+  const begun = [head(200, SSE), data(ROLE + event({ ...SAME, choices: [TEXT_CHOICE], usage })), () => {}]
+  const { client, world } = await run(t, [begun, ANEW], { offers, dies: false })
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+  await world.system.settle()
+  t.equal(world.log.asked.length, 2)
+  client.call.abort()
+  await world.system.settle()
+  resolve()
+  await world.system.settle()
+  const line = world.accessLines.find(({ outcome }) => outcome === 'aborted')
+  t.match(line, { outcome: 'aborted', output_tokens: 2 })
+})
 
 t.test('what a stream lacks for a while at the limit of a drain does not keep it there', async t => {
   for (const [what, members, said] of [

@@ -132,6 +132,49 @@ t.test(
   },
 )
 
+t.test('after few bad answers, a burst of them is what a worker has when its core dies', async t => {
+  const SECOND = 1000
+  for (const gap of [50 * SECOND, 10 * SECOND, 2 * SECOND]) {
+    const answers = new BadAnswers()
+    const trickle = Array.from({ length: 100 }, (_, i) => answers.note('a', i * gap, i * gap + 100))
+    t.strictSame(trickle, [true, ...Array.from({ length: 99 }, () => false)], 'malformed requests')
+    const diesMs = 100 * gap + 100
+    const calls = Array.from({ length: 200 }, (_, i) => diesMs - 1 - i * 100)
+    const lost = calls.map((calledMs, i) => answers.note('a', calledMs, diesMs + i))
+    t.strictSame(lost, [false, ...Array.from({ length: 199 }, () => true)], 'what was under way')
+    t.notOk(answers.note('a', diesMs + 300, diesMs + 400), 'what it gets later')
+  }
+})
+
+t.test('of slow bad answers with calms between them, few are lost after the first minute', async t => {
+  const SECOND = 1000
+  for (const [groupSize, lostMax] of [
+    [1, 0],
+    [2, 4 * 10],
+  ] as const) {
+    const answers = new BadAnswers()
+    const lost: boolean[] = []
+    // Every 3 s, each after a minute.
+    for (let atMs = 60 * SECOND; atMs < 720 * SECOND; atMs += 3 * SECOND)
+      for (let i = 0; i < groupSize; i++) lost.push(answers.note('a', atMs - 60 * SECOND + i, atMs + i))
+    const later = lost.slice(21 * groupSize)
+    t.notOk(lost.slice(0, 20 * groupSize).includes(false), 'what it had at the first of them')
+    t.ok(later.filter(isLoss => isLoss).length <= lostMax, `${later.filter(isLoss => isLoss).length}`)
+  }
+})
+
+t.test('of slow bad answers that come all the time, little is lost after a chance calm', async t => {
+  const answers = new BadAnswers()
+  let lostCount = 0
+  // Ten each second, each after a minute, with a pause of 2.5 s in every ten.
+  for (let ms = 0; ms < 600_000; ms += 100) {
+    if (ms % 10_000 < 2500) continue
+    const isLost = answers.note('a', ms, ms + 60_000)
+    if (isLost && ms > 62_500) lostCount++
+  }
+  t.ok(lostCount <= 9 * 4 * 20, `${lostCount}`)
+})
+
 t.test('retries are a share of the traffic, beyond a reserve', async t => {
   const budget = new RetryBudget(0.2)
   let retries = 0
