@@ -12,6 +12,7 @@ import {
   replayRequestFrames,
 } from '@homing/protocol'
 import { type Frames, type Publisher, systemTransport, type Transport } from '@homing/transport'
+import type { Test } from 'tap'
 import { byteTokenizer, Engine, type EngineSettings } from '../src/index.ts'
 
 const TIMEOUT_MS = 60_000
@@ -260,4 +261,30 @@ export class EventLedger {
 function hexAt(hashes: Int32Array, index: number): string {
   const word = (at: number): string => (hashes[at]! >>> 0).toString(16).padStart(8, '0')
   return word(2 * index + 1) + word(2 * index)
+}
+
+export function ids(count: number, first = 100): number[] {
+  return Array.from({ length: count }, (_, i) => first + (i % 100))
+}
+
+/** An engine that ends with its test. */
+export async function started(
+  t: Test,
+  settings: Parameters<typeof startEngine>[0] = {},
+  onKill?: () => void,
+  clock?: Clock,
+) {
+  const started = await startEngine(settings, onKill, clock)
+  t.teardown(() => started.close())
+  return {
+    ...started,
+    post: (path: string, body: unknown, headers?: Record<string, string>) =>
+      send(started.transport, started.url, 'POST', path, body, headers),
+    get: (path: string) => send(started.transport, started.url, 'GET', path),
+  }
+}
+
+/** Requests that it runs, and those that wait. */
+export function runningOf({ engine }: TestEngine): number {
+  return engine.state().ranks.reduce((sum, rank) => sum + rank.running + rank.waiting, 0)
 }
