@@ -96,7 +96,7 @@ export class Machine {
     const words = /^np[mx] /.test(line)
       ? ['--target', String(this.#outside.pid), '--mount']
       : ['--target', String(this.#systemd), '--mount', '--pid', '--ipc', '--uts', '--cgroup']
-    // Whoever enters stands at /.
+    // A process that enters stands at /.
     const typed = ['sh', '-c', 'cd "$1" && exec sh -c "$2"', 'sh', ROOT, line]
     const { status, stdout, stderr } = spawnSync('nsenter', [...words, ...typed], {
       encoding: 'utf8',

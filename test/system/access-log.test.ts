@@ -86,7 +86,7 @@ t.test('on standard output the ready line is the first, also where somebody aske
   t.match(router.outputLines[0], /^router ready on /)
 })
 
-/** Resolves when so many requests, written at once, have their answers. */
+/** Resolves when `count` requests, written at once, have their answers. */
 async function answered(url: string, count: number): Promise<void> {
   const socket = connect(Number(new URL(url).port), '127.0.0.1')
   socket.setEncoding('latin1')

@@ -64,7 +64,7 @@ t.test(
 )
 
 t.test(
-  'a subject under which nobody publishes: the worker is used, and says that nobody is heard',
+  'a subject under which no engine publishes: the worker is used, and says that no publisher is heard',
   needsServer,
   async t => {
     const nats = await brokerOf(t)
@@ -77,7 +77,7 @@ t.test(
     await ask(client, 'a prompt '.repeat(40))
     let seen: KeyView | undefined
     const { trust, events } = await until(
-      'it says that nobody is heard',
+      'it says that no publisher is heard',
       async () => {
         seen = await onlyKey(client)
         return /no connection to nats:.*homing\.kv\.wrong\.0/.test(seen.trust_reason) ? seen : undefined
@@ -126,7 +126,7 @@ t.test(
     await client.trusted()
     await client.caughtUp([engine])
     t.ok((await assertIndexEqualsCaches(client, [engine])) > 0)
-    t.equal((await client.workers()).length, 1, 'nobody has joined')
+    t.equal((await client.workers()).length, 1, 'no worker has joined')
     t.match((await client.send('/replicas')).json, { sync: true, replicas: [] })
   },
 )

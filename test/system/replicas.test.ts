@@ -42,7 +42,7 @@ interface Replica {
   stop(graceMs?: number): Promise<void>
 }
 
-/** Options of replica `i` of so many. */
+/** Options of replica `i`, from 0. */
 type Plane = (i: number) => readonly string[]
 
 async function engines(t: Test, count = 2): Promise<readonly ThreadEngine[]> {
@@ -500,7 +500,7 @@ async function testGoodBye(
 }
 
 const KILLED =
-  'one of two router processes behind a balancer is killed: its bookings go, nobody else is touched'
+  'one of two router processes behind a balancer is killed: its bookings go, no other client is touched'
 
 t.test(`${KILLED} (NATS)`, needsServer, async t => testKills(t, (await natsPlane(t)).plane, RUNS - 1))
 

@@ -144,7 +144,7 @@ export class DoctorWorld {
   }
 }
 
-/** A port of this machine where nothing listens, and which the system gives to nobody. */
+/** A port of this machine where nothing listens, and which the system gives to no other process. */
 export function closedPort(): Promise<number> {
   return freePort()
 }

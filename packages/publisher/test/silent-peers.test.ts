@@ -21,7 +21,7 @@ const WAIT_MS_MAX = 240_000
 const frames = snapshotRequestFrames()
 
 t.test('200 silent peers hold little, and an honest one gets its snapshot at once', async t => {
-  // Timers fire, but nobody has been silent for long before the test says so.
+  // Timers fire, but no peer has been silent for long before the test says so.
   let passedMs = 0
   const publisher = await createPublisher({
     eventsEndpoint: ANY,

@@ -9,7 +9,7 @@ import { PIPELINED_REQUESTS_MAX } from '../src/limits.ts'
 import { bytes, Inbox } from './inbox.ts'
 
 const GET = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n'
-/** In so many turns of the event loop more would be read, if it were. */
+/** Turns of the event loop in which more would be read, if it were. */
 const TURNS_MAX = 20_000
 
 async function serve(t: Test) {

@@ -2,7 +2,7 @@
  * One buffer for what the sockets of a thread read: Node otherwise takes 64 KiB for each read, and gives them
  * back when it knows how much came. For a stream of small chunks that is most of the memory it asks for.
  *
- * Safe    a socket reads and calls `callback` in one go, and `callback` copies: nobody keeps a view.
+ * Safe    a socket reads and calls `callback` in one go, and `callback` copies: no reader keeps a view.
  */
 
 import type { OnReadOpts, Socket } from 'node:net'
