@@ -34,7 +34,7 @@ export async function complete(
   return answer
 }
 
-/** What was sent is entered on another thread: resolves when that number of its blocks counts at the worker. */
+/** What was sent is entered on another thread: resolves when `blocks` of it count at the worker. */
 export async function counts(
   fleet: RouterClient,
   worker: string | undefined,

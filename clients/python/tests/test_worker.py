@@ -18,7 +18,7 @@ from homing.worker import Context
 
 
 def _closed(connections, count):
-    """How many of them the other side has closed: waits for `count`, a minute at most."""
+    """Those that the other side has closed: waits for `count` of them, a minute at most."""
     closed, end = set(), time.monotonic() + 60
     while len(closed) < count and time.monotonic() < end:
         for one in select.select([one for one in connections if one not in closed], [], [], 1)[0]:
