@@ -195,41 +195,38 @@ t.test('what cannot go on elsewhere at the limit of a drain does so later, once 
   }
 })
 
-t.test(
-  'of many requests at the limit of a drain, 64 at a time are offered, each in its turn',
-  async t => {
-    const held = new Set<HttpExchange>()
-    const offered: number[] = []
-    const COUNT = 150
-    const world = await startWorld(
-      t,
-      { exchangeLimits: LIMITS, audit: false, openRequestsMax: COUNT, bodiesBytesMax: 1_000_000 },
-      {
-        read: () => ({ kind: 'read', request: { ...READ, isStream: true } }),
-        measure: () => {
-          offered.push(world.system.clock.nowMs())
-          return undefined
-        },
-        decide: (_, id) => ({ kind: 'decided', decision: { ...decisionFor(1), id } }),
+t.test('of many requests at the limit of a drain, 64 at a time are offered, each in its turn', async t => {
+  const held = new Set<HttpExchange>()
+  const offered: number[] = []
+  const COUNT = 150
+  const world = await startWorld(
+    t,
+    { exchangeLimits: LIMITS, audit: false, openRequestsMax: COUNT, bodiesBytesMax: 1_000_000 },
+    {
+      read: () => ({ kind: 'read', request: { ...READ, isStream: true } }),
+      measure: () => {
+        offered.push(world.system.clock.nowMs())
+        return undefined
       },
-      { hasWorker: false },
-    )
-    await world.serve(1, exchange => void held.add(exchange))
-    for (let i = 0; i < COUNT; i++) world.send('POST', CHAT, { body: JSON.stringify(BODY) })
-    await world.system.settle()
-    t.equal(held.size, COUNT)
-    world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
-    await world.system.settle()
-    t.equal(offered.length, 64)
-    for (let i = 0; i < 10; i++) await world.system.advance(1000)
-    const perLook = new Map<number, number>()
-    for (const atMs of offered) perLook.set(atMs, (perLook.get(atMs) ?? 0) + 1)
-    t.equal(Math.max(...perLook.values()), 64)
-    const [firstMs = 0] = offered
-    t.equal(offered.filter(atMs => atMs < firstMs + 5000).length, COUNT, 'each before the first one again')
-    t.ok(offered.length >= 2 * COUNT, 'and again')
-  },
-)
+      decide: (_, id) => ({ kind: 'decided', decision: { ...decisionFor(1), id } }),
+    },
+    { hasWorker: false },
+  )
+  await world.serve(1, exchange => void held.add(exchange))
+  for (let i = 0; i < COUNT; i++) world.send('POST', CHAT, { body: JSON.stringify(BODY) })
+  await world.system.settle()
+  t.equal(held.size, COUNT)
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(OTHER), overdue: [`${WORKER_HOST}:1`] })
+  await world.system.settle()
+  t.equal(offered.length, 64)
+  for (let i = 0; i < 10; i++) await world.system.advance(1000)
+  const perLook = new Map<number, number>()
+  for (const atMs of offered) perLook.set(atMs, (perLook.get(atMs) ?? 0) + 1)
+  t.equal(Math.max(...perLook.values()), 64)
+  const [firstMs = 0] = offered
+  t.equal(offered.filter(atMs => atMs < firstMs + 5000).length, COUNT, 'each before the first one again')
+  t.ok(offered.length >= 2 * COUNT, 'and again')
+})
 
 t.test('at the limit of a drain, no further request is offered while 64 are', async t => {
   const COUNT = 150
