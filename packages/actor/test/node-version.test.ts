@@ -18,7 +18,7 @@ const PACKAGE = join(import.meta.dirname, '..')
  * modules are linked, before any of them runs: such a name is read from the module imported as a whole.
  */
 const NODE_20_EXPORTS: Readonly<Record<string, readonly string[]>> = {
-  crypto: ['randomBytes'],
+  crypto: ['randomBytes', 'randomUUID'],
   fs: ['constants', 'writeSync'],
   'fs/promises': ['open', 'rename', 'rm', 'stat'],
   module: ['createRequire'],
