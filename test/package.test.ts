@@ -127,6 +127,19 @@ const skip = existsSync(join(folder, 'node_modules'))
   ? false
   : 'without the npm registry nothing is installed'
 
+t.test('the code is ASCII: its text stays in memory, with one byte a character', { skip }, async t => {
+  const dist = join(folder, 'node_modules/homing/dist')
+  const modules = readdirSync(dist, { recursive: true, encoding: 'utf8' }).filter(
+    name => name.endsWith('.js') && !/(^|\/)(browser|fixtures)\//.test(name),
+  )
+  const others = modules.filter(name => {
+    const bytes = readFileSync(join(dist, name))
+    return bytes.some(byte => byte > 127)
+  })
+  t.ok(modules.length > 100)
+  t.strictSame(others, [])
+})
+
 t.test('npx homing --version tells the version', { skip }, async t => {
   t.strictSame(await run('npx', ['homing', '--version'], folder), { exitCode: 0, output: `${VERSION}\n` })
 })

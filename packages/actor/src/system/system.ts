@@ -32,6 +32,7 @@ import type { PoolMap } from '../runtime/placement.ts'
 import type { Places } from '../runtime/places.ts'
 import { type FlatStatus, Runtime, type RuntimeStats } from '../runtime/runtime.ts'
 import type { HeapPressure } from '../threads/heap-guard.ts'
+import { IdleHeap } from '../threads/idle-heap.ts'
 import { threadName } from '../threads/thread.ts'
 import { Threads } from '../threads/threads.ts'
 import { WorkerHost } from '../threads/worker-host.ts'
@@ -197,6 +198,7 @@ export class LocalActorSystem implements ActorSystem {
   readonly #threads: Threads | undefined
   readonly #observatory: Observatory
   #keepAlive: { cancel(): void } | undefined
+  #idleHeap: IdleHeap | undefined
   #shutdown: Promise<ShutdownReport> | undefined
 
   constructor(runtime: Runtime, threads: Threads | undefined, keepsProcessAlive = threads !== undefined) {
@@ -204,7 +206,9 @@ export class LocalActorSystem implements ActorSystem {
     this.#threads = threads
     this.#observatory = threads?.observatory ?? new Observatory(MAIN, runtime.memory)
     runtime.provide(systemView, this)
-    if (keepsProcessAlive) this.#stayAlive()
+    if (!keepsProcessAlive) return
+    this.#stayAlive()
+    this.#idleHeap = new IdleHeap(systemClock)
   }
 
   spawn<M extends Message, A>(definition: ActorDefinition<M, A>, options: SpawnOptions<A>): ActorRef<M> {
@@ -340,6 +344,7 @@ export class LocalActorSystem implements ActorSystem {
     disposals.push(await runtime.dispose(leftMs(), passedMs()))
     runtime.close()
     this.#keepAlive?.cancel()
+    this.#idleHeap?.stop()
     const { dropped, handled } = this.counters().total
     return {
       durationMs: passedMs(),

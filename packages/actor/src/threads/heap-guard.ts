@@ -19,12 +19,11 @@
  * recycleAt to a full heap it is recycled.
  */
 
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { OP } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
 import type { Runtime } from '../runtime/runtime.ts'
 import type { Deadline } from '../values/deadlines.ts'
+import { collectGarbage } from './collector.ts'
 
 /** `shedAt`, `recycleAt`: shares of the heap limit, 0 … 1. */
 export interface HeapPressure {
@@ -188,20 +187,4 @@ function percent(share: number): number {
 
 function round(share: number): number {
   return percent(share) / 100
-}
-
-let gc: (() => void) | undefined
-const TRIES = 10
-
-/**
- * Node lends its collector only to contexts that are made while the flag is set, which other threads set and
- * reset too.
- */
-function collectGarbage(): void {
-  for (let tries = 0; gc === undefined && tries < TRIES; tries++) {
-    setFlagsFromString('--expose-gc')
-    gc = runInNewContext('globalThis.gc') as (() => void) | undefined
-    setFlagsFromString('--no-expose-gc')
-  }
-  gc?.()
 }

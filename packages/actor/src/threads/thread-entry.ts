@@ -9,6 +9,7 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { createLog, type ErrorRecord, systemClock, systemRandom } from '@homing/base'
 import { openRing } from '../links/ring/ring-link.ts'
 import { recordOf } from '../values/thrown.ts'
+import { IdleHeap } from './idle-heap.ts'
 import { startThread, type ThreadInit, tellEnd, threadName } from './thread.ts'
 
 /** What main tells a spare. */
@@ -32,6 +33,7 @@ async function start(init: ThreadInit): Promise<void> {
     provide: [],
     open: openRing,
   })
+  new IdleHeap(systemClock)
   preload(init.pools.find(({ threads }) => threads.includes(init.thread))?.preload ?? [])
   // When main ends the thread, or its heap is full, none of this runs.
   let error: ErrorRecord | undefined
