@@ -7,6 +7,9 @@
  *   chunk    chunks/NAME-HASH.js: what several entries share. Each module is in one file only, so its state
  *            exists once
  *
+ * A package is entered past its face (index.js), at the modules that define the names: else a thread that
+ * needs one name of a package would run all of it.
+ *
  * `import.meta` of a merged module still means its own path: code finds fixtures, manifests and threads
  * beside it. Other packages are imported as before. Declarations stay one for each module.
  */
@@ -22,6 +25,8 @@ const NAMED =
   /\bimport\.meta\.resolve\((['"])(\.[^'"]+)\1\)|\bnew URL\(([`'"])([^`'"]+?)(?:\$\{extension\}|\.js)\3, import\.meta\.url\)/g
 /** What the second of two classes of one name becomes in a chunk. Errors are called as their class is. */
 const RENAMED = /^(?:var|let|const|class) (\w*Error)\d+\b(?: = class\b| extends\b)/gm
+/** An import or export of names from another module. */
+const NAMED_FROM = /^(import|export) \{([^}]*)\} from (['"])([^'"]+)\3;?$/gm
 const OWN_PATH = 'homing-module:'
 /** Read by browsers, as they are. */
 const NOT_MERGED = /(^|\/)(browser|fixtures)\//
@@ -58,7 +63,7 @@ export async function mergeModules(dist: string, published: readonly string[]): 
     sourcesContent: true,
     logLevel: 'silent',
     write: false,
-    plugins: [ownPaths(dist)],
+    plugins: [ownPaths(dist, facesOf(dist, modules))],
   }).catch(thrown => ({
     outputFiles: [],
     errors: (thrown as { errors?: { text: string }[] }).errors ?? [thrown],
@@ -75,13 +80,79 @@ export async function mergeModules(dist: string, published: readonly string[]): 
   return []
 }
 
-/** Modules say what their own path is before they are merged, since afterwards none knows. */
-function ownPaths(dist: string): Plugin {
+/** By path of a face: where each of its names is defined, and under which name. */
+type Faces = ReadonlyMap<string, ReadonlyMap<string, { readonly path: string; readonly name: string }>>
+
+/** Modules that do nothing but re-export names, one by one. */
+function facesOf(dist: string, modules: readonly string[]): Faces {
+  const faces = new Map<string, Map<string, { path: string; name: string }>>()
+  for (const module of modules) {
+    if (!module.endsWith('index.js')) continue
+    const text = readFileSync(join(dist, module), 'utf8')
+    if (
+      text
+        .replace(NAMED_FROM, '')
+        .replace(/^\/\/#.*$/gm, '')
+        .trim() !== ''
+    )
+      continue
+    const path = join(dist, module)
+    const names = new Map<string, { path: string; name: string }>()
+    for (const [, kind, list, , from] of text.matchAll(NAMED_FROM)) {
+      if (kind === 'import') continue
+      for (const [name, as] of namesIn(list!)) names.set(as, { path: resolve(dirname(path), from!), name })
+    }
+    faces.set(path, names)
+  }
+  return faces
+}
+
+/** Each name in the braces of an import or export, and what it is called behind them. */
+function namesIn(list: string): readonly (readonly [name: string, as: string])[] {
+  return list
+    .split(',')
+    .map(one => one.trim())
+    .filter(one => one !== '')
+    .map(one => {
+      const [name, as = name] = one.split(/\s+as\s+/)
+      return [name!, as!] as const
+    })
+}
+
+/** The text, with names imported from where they are defined. Its lines stay. */
+function pastFaces(text: string, folder: string, faces: Faces): string {
+  return text.replace(NAMED_FROM, (statement, kind: string, list: string, _, from: string) => {
+    if (!from.startsWith('.') || !faces.has(resolve(folder, from))) return statement
+    const parts = namesIn(list).map(([name, as]) => {
+      const found = definedAt(resolve(folder, from), name, faces)
+      const path = relative(folder, found.path)
+      const called = found.name === as ? as : `${found.name} as ${as}`
+      return `${kind} { ${called} } from ${JSON.stringify(path.startsWith('.') ? path : `./${path}`)};`
+    })
+    return parts.join(' ') + '\n'.repeat(statement.split('\n').length - 1)
+  })
+}
+
+/** Behind all faces. */
+function definedAt(
+  path: string,
+  name: string,
+  faces: Faces,
+): { readonly path: string; readonly name: string } {
+  const next = faces.get(path)?.get(name)
+  return next === undefined ? { path, name } : definedAt(next.path, next.name, faces)
+}
+
+/**
+ * Modules say what their own path is before they are merged, since afterwards none knows, and import from
+ * where names are defined.
+ */
+function ownPaths(dist: string, faces: Faces): Plugin {
   return {
     name: 'own-paths',
     setup(pass) {
       pass.onLoad({ filter: /\.js$/ }, ({ path }) => {
-        const text = readFileSync(path, 'utf8')
+        const text = pastFaces(readFileSync(path, 'utf8'), dirname(path), faces)
         if (!/\bimport\.meta\b/.test(text)) return { contents: text }
         const own = `new URL("${OWN_PATH}${relative(dist, path)}", import.meta.url)`
         const contents = text
