@@ -4,7 +4,7 @@ import t from 'tap'
 import { send, startEngines, startProcess, until } from './fleet.ts'
 
 /** Free room in the heap of an idle thread. Right after the start it is 10 to 13 MB. */
-const FREE_BYTES_MAX = 7e6
+const IDLE_FREE_BYTES_MAX = 7e6
 
 const HEAPS = /^homing_actor_heap_(resident|used)_bytes\{thread="([^"]+)"\} (\d+)$/gm
 
@@ -27,7 +27,7 @@ t.test('threads that have become idle keep little room for new objects', async t
       // Main answers these questions, so it is not idle.
       heaps.delete('main')
       free = Array.from(heaps, ([thread, { resident, used }]) => [thread, resident! - used!] as const)
-      return free.length === 3 && free.every(([, bytes]) => bytes <= FREE_BYTES_MAX) ? true : undefined
+      return free.length === 3 && free.every(([, bytes]) => bytes <= IDLE_FREE_BYTES_MAX) ? true : undefined
     },
     { seen: () => free },
   )

@@ -15,10 +15,10 @@ import { getHeapSpaceStatistics } from 'node:v8'
 import type { Clock, Timer } from '@homing/base'
 import { collectGarbage } from './collector.ts'
 
-const LOOK_MS = 2000
+const IDLE_LOOK_MS = 2000
 const IDLE_LOOKS = 3
 /** A thread is idle while its event loop is busy for less than this share of the time. */
-const BUSY_SHARE = 0.1
+const IDLE_BUSY_SHARE = 0.1
 /** Two halves of 1 MiB, with which a thread begins, and what is next to them. */
 const ROOM_BYTES_MAX = 2.5 * 2 ** 20
 /** Of one time of idleness. */
@@ -51,12 +51,12 @@ export class IdleHeap {
   }
 
   #lookLater(): Timer {
-    return this.#clock.after(LOOK_MS, () => this.#look(), { unref: true })
+    return this.#clock.after(IDLE_LOOK_MS, () => this.#look(), { unref: true })
   }
 
   #look(): void {
     this.#next = this.#lookLater()
-    if (this.#heap.busyShare() >= BUSY_SHARE) {
+    if (this.#heap.busyShare() >= IDLE_BUSY_SHARE) {
       this.#idleLooks = 0
       this.#collections = 0
       return
