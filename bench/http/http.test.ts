@@ -61,6 +61,19 @@ t.test('routers differ in the request plane alone', linuxOnly, async t => {
     t.match(results, { [`plane-stream first byte ${arm}`]: { median: Number, unit: 'ms' } })
 })
 
+t.test('a request in two legs stands beside a whole one', linuxOnly, async t => {
+  const { status, stdout, stderr } = bench('--smoke', 'parts=legs-1k', `against=${HERE}`)
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+  for (const arm of ['whole', 'apart', 'before']) {
+    t.ok(results[`legs-1k ${arm}`].median > 0, 'the router takes CPU time')
+    t.match(results[`legs-1k first byte ${arm}`], { median: Number, unit: 'ms' })
+  }
+  t.match(results['legs-1k apart ÷ whole'], { floor: { value: 1.6, is: /^(met|missed)$/ } })
+  t.match(results['legs-1k first byte added apart'], { unit: 'ms', floor: { value: 2 } })
+  t.match(results['legs-1k apart ÷ before'], { median: Number })
+})
+
 t.test('a path that is no checkout is one clear line and exit code 2', async t => {
   const { status, stdout, stderr } = bench('--smoke', 'against=/nowhere')
   t.strictSame([status, stdout, stderr], [2, '', 'bench: against=/nowhere: not a checkout of homing\n'])
