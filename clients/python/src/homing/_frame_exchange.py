@@ -34,7 +34,7 @@ from ._request_frames import (
     Sink,
     head_of,
 )
-from ._worker_answers import Answers, ClientGone, Exchange, Reply, refusal
+from ._worker_answers import Answers, ClientGone, Exchange, Place, Reply, refusal
 
 AHEAD_BYTES_MAX = 16 * 1024
 #: A body that sends nothing for so long is answered with 408.
@@ -80,7 +80,7 @@ class FrameExchange(Exchange):
         self._is_over = False
         self._has_left = False
         self._is_running = False
-        self._has_place = False
+        self._place: Optional[Place] = None
 
     # What its plane does, on the event loop.
 
@@ -100,11 +100,11 @@ class FrameExchange(Exchange):
             refused = refusal(
                 413, f"cannot read the body of the request: it has more than {self._body_bytes_max} bytes"
             )
-        refused = refused or self._answers.begin(opened.body_bytes)
-        if refused is not None:
-            self._say_whole(refused)
+        place = refused or self._answers.begin(opened.body_bytes)
+        if isinstance(place, Reply):
+            self._say_whole(place)
             return
-        self._has_place = True
+        self._place = place
         self._is_collecting = True
         for piece in first:
             self._put(piece, False)
@@ -241,6 +241,8 @@ class FrameExchange(Exchange):
             item = self._items[0]
             if isinstance(item, tuple):
                 self._items.popleft()
+                if item[0] == END and self._place is not None:
+                    self._place.leave()
                 self._sink.put(*item)
                 if item[0] == END:
                     self._end(False)
@@ -290,10 +292,9 @@ class FrameExchange(Exchange):
     def _give_back(self) -> None:
         """Its place, once it is over and the program has stopped."""
         with self._changed:
-            if self._is_running or not self._is_over or not self._has_place:
+            if self._is_running or not self._is_over or self._place is None:
                 return
-            self._has_place = False
-        self._answers.end(self._opened.body_bytes)
+        self._place.end()
 
 
 def _size(item: _Item) -> int:

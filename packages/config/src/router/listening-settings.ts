@@ -162,6 +162,18 @@ export const listeningSettings = [
     help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load, and with --client-keys-file refused. Each takes about 250 bytes.',
   },
   {
+    key: 'warmupRequests',
+    name: 'warmup-requests',
+    group: 'Listening',
+    kind: 'integer',
+    default: 150,
+    min: 0,
+    max: 10_000,
+    unit: 'requests',
+    zeroMeans: 'none',
+    help: "Requests of the router's own after its start, in memory and to no engine, one after the other while main has nothing else to do: its code is compiled by them before clients need it, where the first dozen requests of a process otherwise take some 100 ms. They are in no count of requests, receipt or log. There are none with --no-frontend, --router-mode direct or --gateway-threads above 1.",
+  },
+  {
     key: 'shutdownDelayMs',
     name: 'shutdown-delay',
     group: 'Listening',
