@@ -70,7 +70,7 @@ export async function runLegsPart(part: string, options: LegsOptions): Promise<M
   }
 }
 
-/** Every arm has two engines of its own: whole requests for either, or prompts for one, answers for the other. */
+/** Every arm has two engines of its own: for whole requests, or one for prompts and one for answers. */
 async function startArms(
   start: typeof startProcess,
   { checkout, against, tokenizer }: LegsOptions,

@@ -24,8 +24,8 @@
  *            relay parse  the same, with the body read whole and given to JSON.parse
  *            homing       the router of this checkout, with KV events and a tokenizer of its own
  *            before       the router of another checkout (installed), with `against=PATH`
- *            whole, apart of legs-…: the router of this checkout before two engines that take whole requests, or
- *                         one leg each
+ *            whole, apart of legs-…: the router of this checkout before two engines that take whole
+ *                         requests, or one leg each
  *            http, tcp, nats   of plane-…: the router of this checkout, by how it calls its engines; nats
  *                         where nats-server is installed: there the engines' process also relays to itself
  *            The engines of these parts are ten times as fast, which changes how long a part takes.
@@ -54,10 +54,10 @@
  *            plane-…: `tcp ÷ http` is the CPU time of the router process for a request over TCP, by that over
  *            HTTP, of the same run; at most 1.1 is the floor. `--runs 7` for a verdict. Broker and engines
  *            are not in it.
- *            legs-…: `apart ÷ whole` is the CPU time of the router for a request in two legs, by that of a whole
- *            one; at most 1.6 is the floor. `first byte added`: what the router adds to that of the direct arm,
- *            which has prefill, transfer and two calls in it, as a median over requests that are alone; at most
- *            2 ms is the floor, on a machine where nothing else runs.
+ *            legs-…: `apart ÷ whole` is the CPU time of the router for a request in two legs, by that of a
+ *            whole one; at most 1.6 is the floor. `first byte added`: what the router adds to that of the
+ *            direct arm, which has prefill, transfer and two calls in it, as a median over requests that are
+ *            alone; at most 2 ms is the floor, on a machine where nothing else runs.
  *            Open parts: `CPU` of the server and all its children for a request; `added` is less what the
  *            same load met directly a moment before; `lag` is how late the load was, `other cores` what
  *            else ran: "do not trust" says when one of them, or the core of the load, was the limit.
