@@ -47,6 +47,11 @@
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
+ *            `--pairs 24 against=PATH`: one router at a time, new processes for each, and the ratio of CPU times
+ *            with its 95 % interval, beside that of this router to itself. `of V8's`: compiler and collector,
+ *            which take between a tenth and a quarter, by process; `of its threads` is all else, and differs
+ *            less. `parts=stream slice=128 warmUp=1000 requests=256 concurrency=16` warms with as many of the
+ *            part itself. Answers are the same at all.
  *            plane-…: `tcp ÷ http` is the CPU time of the router process for a request over TCP, by that over
  *            HTTP, of the same run; at most 1.1 is the floor. `--runs 7` for a verdict. Broker and engines
  *            are not in it.
@@ -58,8 +63,17 @@
 
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { type Measures, type Peer, parameter, runBench, type Skip, usage, versus } from '../harness.ts'
-import { CLOSED_PARTS, isClosedPart, runClosedPart } from './closed-parts.ts'
+import {
+  isPaired,
+  type Measures,
+  type Peer,
+  parameter,
+  runBench,
+  type Skip,
+  usage,
+  versus,
+} from '../harness.ts'
+import { answersPin, CLOSED_PARTS, isClosedPart, runAlonePart, runClosedPart } from './closed-parts.ts'
 import { type Arm, isOpenPart, OPEN_PARTS, runOpenPart } from './open-parts.ts'
 import { TINY_TOKENIZER } from './prompts.ts'
 import {
@@ -74,16 +88,18 @@ import {
   versionOf,
 } from './rivals.ts'
 
+const ALONE_PARTS = CLOSED_PARTS.filter(name => !name.startsWith('plane-'))
 const HERE = fileURLToPath(new URL('../..', import.meta.url))
 
 const against = parameter('against', { smoke: '', full: '' })
 const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
-const isComparison = versus.length > 0
+const isComparison = versus.length > 0 && !isPaired
 const partNames = parameter('parts', {
   smoke: isComparison ? 'open-seen-1k,open-rate' : 'stream,whole,next-1k',
-  full: (isComparison ? OPEN_PARTS : CLOSED_PARTS).join(','),
+  full: (isComparison ? OPEN_PARTS : isPaired ? ALONE_PARTS : CLOSED_PARTS).join(','),
 }).split(',')
 
+if (isPaired && partNames.some(name => name.startsWith('plane-'))) usage('--pairs has no plane- parts')
 const unknownPart = partNames.find(name => !isClosedPart(name) && !isOpenPart(name))
 if (unknownPart !== undefined) {
   usage(
@@ -134,16 +150,30 @@ const peers: Readonly<Record<string, Peer>> = Object.fromEntries(
     const own = rival === undefined ? {} : { version: () => toldVersion(rival), install: howToInstall(rival) }
     return [
       arm.name,
-      { run: part => runOpenPart(part, arm, tokenizer), parts: partNames.filter(isOpenPart), ...own },
+      { run: part => runOf(arm, part), parts: partNames.filter(part => isPartOf(arm, part)), ...own },
     ]
   }),
 )
 
+/** Only routers of a checkout have closed parts, with --pairs. */
+function isPartOf({ name }: Arm, part: string): boolean {
+  return isOpenPart(part) || (isPaired && name === 'before')
+}
+
+function runOf(arm: Arm, part: string): Promise<Measures | Skip> {
+  return isOpenPart(part)
+    ? runOpenPart(part, arm, tokenizer)
+    : runAlonePart(part, { checkout: against, tokenizer })
+}
+
 function run(part: string): Promise<Measures | Skip> {
   if (isOpenPart(part)) return runOpenPart(part, HOMING, tokenizer)
+  if (isPaired) return runAlonePart(part, { checkout: HERE, tokenizer })
   return runClosedPart(part, { checkout: HERE, against, tokenizer })
 }
 
+/** With --pairs: this checkout by the other one. */
+const PAIRED = { floor: 1.03, goal: 1, timesPeer: 'before' }
 const RATIO = { floor: 1.05, goal: 1 }
 const PLANE = { floor: 1.1, goal: 1 }
 const SHORT = { floor: 2, goal: 1.5 }
@@ -155,6 +185,10 @@ await runBench(
     parts: partNames,
     peers,
     targets: {
+      'stream CPU': PAIRED,
+      'stream CPU of its threads': PAIRED,
+      'whole CPU': PAIRED,
+      'whole CPU of its threads': PAIRED,
       'stream homing ÷ before': RATIO,
       'whole homing ÷ before': RATIO,
       'whole homing ÷ relay parse': SHORT,
@@ -164,6 +198,7 @@ await runBench(
       'plane-stream tcp ÷ http': PLANE,
       'plane-whole tcp ÷ http': PLANE,
     },
+    pins: partNames.map(answersPin),
   },
   run,
 )
