@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { crc32 } from 'node:zlib'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import { type Measure, type Measures, parameter, percentile, Skip } from '../harness.ts'
+import { median } from '../statistics.ts'
 import { type Answer, sendAll } from './client.ts'
 import { cpuMsOf, helperMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
 import { BLOCK_TOKENS, compilingBodies, newBodies, nextBodies, promptBodies } from './prompts.ts'
@@ -54,6 +55,8 @@ interface Arm {
   cpuMs: number
   /** The part of V8's own threads. */
   helperMs: number
+  /** For a request of each slice. */
+  readonly sliceMs: number[]
 }
 
 /** Those that run without --vs. */
@@ -116,10 +119,10 @@ export async function runAlonePart(
     const router = await startProcess(routerFile(checkout), routerWords(tokenizer, engines.urls))
     processes.push(router)
     const arm: Arm = {
-      ...{ name: 'router', answers: [], cpuMs: 0, helperMs: 0 },
+      ...{ name: 'router', answers: [], cpuMs: 0, helperMs: 0, sliceMs: [] },
       ...{ urls: router.urls, process: router, isRouter: true },
     }
-    return aloneFigures(await measured([arm], workload, workload.requests), part)
+    return aloneFigures(await measured([arm], workload), part)
   } finally {
     await Promise.all(processes.map(started => started.stop()))
   }
@@ -170,7 +173,7 @@ async function startArms(
   return Promise.all(
     names.map(async (name, i): Promise<Arm> => {
       const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
-      const arm = { name, answers: [], cpuMs: 0, helperMs: 0 }
+      const arm = { name, answers: [], cpuMs: 0, helperMs: 0, sliceMs: [] }
       if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
       if (name.startsWith('relay')) {
         const relay = await start(RELAY, [name === 'relay' ? 'pipe' : 'parse', ...engines])
@@ -211,7 +214,7 @@ async function startPlaneArms(
   return Promise.all(
     names.map(async (name, i): Promise<Arm> => {
       const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
-      const arm = { name, answers: [], cpuMs: 0, helperMs: 0 }
+      const arm = { name, answers: [], cpuMs: 0, helperMs: 0, sliceMs: [] }
       if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
       if (name === 'relay') {
         const relay = await start(RELAY, ['pipe', ...engines])
@@ -236,25 +239,23 @@ async function isCalledOver(url: string, plane: string): Promise<void> {
     assert.equal(called_at?.split(':', 1)[0] ?? 'http', plane, 'the plane on which workers are called')
 }
 
-/** The arms, with their answers. They take turns after `turn` requests. */
-async function measured(
-  arms: readonly Arm[],
-  workload: Workload,
-  turn: number = slice,
-): Promise<readonly Arm[]> {
+/** The arms, with their answers. */
+async function measured(arms: readonly Arm[], workload: Workload): Promise<readonly Arm[]> {
   const { bodies, overlapShareMin } = workload
   const take = (count: number): readonly string[] => Array.from({ length: count }, () => bodies.next().value)
   await warmUpOf(arms, take(workload.ownWarmUp))
   let order = arms
-  for (let sent = 0; sent < workload.requests; sent += turn) {
-    const prompts = take(Math.min(turn, workload.requests - sent))
+  for (let sent = 0; sent < workload.requests; sent += slice) {
+    const prompts = take(Math.min(slice, workload.requests - sent))
     for (const arm of order) {
       const pid = arm.process?.pid
       const before = pid === undefined ? 0 : cpuMsOf(pid)
       const helpersBefore = pid === undefined ? 0 : helperMsOf(pid)
       arm.answers.push(...(await sendAll(arm.urls, prompts, concurrency)))
       if (pid === undefined) continue
-      arm.cpuMs += cpuMsOf(pid) - before
+      const spentMs = cpuMsOf(pid) - before
+      arm.cpuMs += spentMs
+      arm.sliceMs.push(spentMs / prompts.length)
       arm.helperMs += helperMsOf(pid) - helpersBefore
     }
     order = order.toReversed()
@@ -333,10 +334,11 @@ function figures(arms: readonly Arm[], part: string): Measures {
 }
 
 function aloneFigures([arm]: readonly Arm[], part: string): Measures {
-  const { answers, cpuMs, helperMs } = arm!
+  const { answers, cpuMs, helperMs, sliceMs } = arm!
   const count = answers.length
   return {
     [`${part} CPU`]: { value: cpuMs / count, unit: 'ms CPU' },
+    [`${part} CPU in most slices`]: { value: median(sliceMs), unit: 'ms CPU' },
     [`${part} CPU of its threads`]: { value: (cpuMs - helperMs) / count, unit: 'ms CPU' },
     [`${part} CPU of V8's`]: { value: helperMs / count, unit: 'ms CPU' },
     ...(part.endsWith('stream') && {
