@@ -78,10 +78,10 @@ const BASE = new URL('../packages/base/src/index.ts', import.meta.url).href
 
 /** A bench of one measure, which says whose packages it has: 5 of this checkout, else that of the other. */
 const ASKS_PACKAGES = `
-  import { isPaired, parameter, runBench } from '${HARNESS}'
+  const { isPaired, parameter, runBench } = await import(${JSON.stringify(HARNESS)})
   const against = parameter('against', { smoke: '', full: '' })
   const run = async () => {
-    const { ANSWER = 5 } = await import('${BASE}')
+    const { ANSWER = 5 } = await import(${JSON.stringify(BASE)})
     return { answer: { value: ANSWER, unit: 'ns' }, isPaired: { value: Number(isPaired), unit: '' } }
   }
   await runBench(

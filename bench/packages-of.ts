@@ -1,7 +1,7 @@
 /**
  * Packages of another checkout: with `--import` of this file, what a bench imports from `packages/` and
- * `actors/` of this checkout comes from the one that CHECKOUT_ENVIRONMENT names, which is installed. The bench
- * itself, its workload and its checks stay ours, so that two checkouts do the same work.
+ * `actors/` of this checkout comes from the one that CHECKOUT_ENVIRONMENT names, which is installed. The
+ * bench itself, its workload and its checks stay ours, so that two checkouts do the same work.
  */
 
 import { registerHooks } from 'node:module'

@@ -47,12 +47,12 @@
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
- *            `--pairs 24 against=PATH`: one router at a time, new processes for each, and the ratio of CPU times
- *            with its 95 % interval, beside that of this router to itself. `of V8's`: compiler and collector,
- *            which take between a tenth and a quarter, by process; `of its threads` is all else. `in most
- *            slices` is the median of slices, which leaves out those that V8 compiled in. `parts=stream
- *            slice=64 warmUp=1000 requests=512 concurrency=16` warms with 512 of the part itself. Answers are
- *            the same at all.
+ *            `--pairs 24 against=PATH`: one router at a time, new processes for each, and the ratio of CPU
+ *            times with its 95 % interval, beside that of this router to itself. `of V8's`: compiler and
+ *            collector, which take between a tenth and a quarter, by process; `of its threads` is all else.
+ *            `in most slices` is the median of slices, which leaves out those that V8 compiled in.
+ *            `parts=stream slice=64 warmUp=1000 requests=512 concurrency=16` warms with 512 of the part
+ *            itself. Answers are the same at all.
  *            plane-…: `tcp ÷ http` is the CPU time of the router process for a request over TCP, by that over
  *            HTTP, of the same run; at most 1.1 is the floor. `--runs 7` for a verdict. Broker and engines
  *            are not in it.
