@@ -47,6 +47,21 @@ t.test('a router stands beside the relays and beside the router of another check
   }
 })
 
+t.test('in pairs each router is alone, and stands beside itself as well', linuxOnly, async t => {
+  const { status, stdout, stderr } = bench('--smoke', '--pairs', '1', 'parts=stream', `against=${HERE}`)
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+  const ratio = { ratio: Number, values: [Number] }
+  t.match(results['stream CPU'], {
+    ...{ unit: 'ms CPU', peers: { before: ratio, again: ratio } },
+    floor: { value: 1.03, timesPeer: 'before', is: /^(met|missed)$/ },
+  })
+  t.ok(results['stream CPU'].median > 0, 'the router takes CPU time')
+  t.match(results['stream answers'].peers, { before: { ratio: 1 }, again: { ratio: 1 } }, 'the same answers')
+  const planes = bench('--smoke', '--pairs', '1', 'parts=plane-stream', `against=${HERE}`)
+  t.strictSame([planes.status, planes.stderr], [2, 'bench: --pairs has no plane- parts\n'])
+})
+
 t.test('routers differ in the request plane alone', linuxOnly, async t => {
   const { status, stdout, stderr } = bench('--smoke', 'parts=plane-stream')
   t.equal(status, 0, stderr)

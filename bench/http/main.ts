@@ -51,6 +51,12 @@
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
+ *            `--pairs 24 against=PATH`: one router at a time, new processes for each, and the ratio of CPU
+ *            times with its 95 % interval, beside that of this router to itself. `of V8's`: compiler and
+ *            collector, which take between a tenth and a quarter, by process; `of its threads` is all else.
+ *            `in most slices` is the median of slices, which leaves out those that V8 compiled in.
+ *            `parts=stream slice=64 warmUp=1000 requests=512 concurrency=16` warms with 512 of the part
+ *            itself. Answers are the same at all.
  *            plane-…: `tcp ÷ http` is the CPU time of the router process for a request over TCP, by that over
  *            HTTP, of the same run; at most 1.1 is the floor. `--runs 7` for a verdict. Broker and engines
  *            are not in it.
@@ -66,8 +72,17 @@
 
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { type Measures, type Peer, parameter, runBench, type Skip, usage, versus } from '../harness.ts'
-import { CLOSED_PARTS, isClosedPart, runClosedPart } from './closed-parts.ts'
+import {
+  isPaired,
+  type Measures,
+  type Peer,
+  parameter,
+  runBench,
+  type Skip,
+  usage,
+  versus,
+} from '../harness.ts'
+import { answersPin, CLOSED_PARTS, isClosedPart, runAlonePart, runClosedPart } from './closed-parts.ts'
 import { isLegsPart, LEGS_PARTS, runLegsPart } from './legs-parts.ts'
 import { type Arm, isOpenPart, OPEN_PARTS, runOpenPart } from './open-parts.ts'
 import { TINY_TOKENIZER } from './prompts.ts'
@@ -83,16 +98,19 @@ import {
   versionOf,
 } from './rivals.ts'
 
+const ALONE_PARTS = CLOSED_PARTS.filter(name => !name.startsWith('plane-'))
 const HERE = fileURLToPath(new URL('../..', import.meta.url))
 
 const against = parameter('against', { smoke: '', full: '' })
 const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
-const isComparison = versus.length > 0
+const isComparison = versus.length > 0 && !isPaired
 const partNames = parameter('parts', {
   smoke: isComparison ? 'open-seen-1k,open-rate' : 'stream,whole,next-1k',
-  full: (isComparison ? OPEN_PARTS : [...CLOSED_PARTS, ...LEGS_PARTS]).join(','),
+  full: (isComparison ? OPEN_PARTS : isPaired ? ALONE_PARTS : [...CLOSED_PARTS, ...LEGS_PARTS]).join(','),
 }).split(',')
 
+if (isPaired && partNames.some(name => name.startsWith('plane-') || isLegsPart(name)))
+  usage('--pairs has no plane- or legs- parts')
 const unknownPart = partNames.find(name => !isClosedPart(name) && !isLegsPart(name) && !isOpenPart(name))
 if (unknownPart !== undefined) {
   usage(
@@ -143,17 +161,31 @@ const peers: Readonly<Record<string, Peer>> = Object.fromEntries(
     const own = rival === undefined ? {} : { version: () => toldVersion(rival), install: howToInstall(rival) }
     return [
       arm.name,
-      { run: part => runOpenPart(part, arm, tokenizer), parts: partNames.filter(isOpenPart), ...own },
+      { run: part => runOf(arm, part), parts: partNames.filter(part => isPartOf(arm, part)), ...own },
     ]
   }),
 )
 
+/** Only routers of a checkout have closed parts, with --pairs. */
+function isPartOf({ name }: Arm, part: string): boolean {
+  return isOpenPart(part) || (isPaired && name === 'before')
+}
+
+function runOf(arm: Arm, part: string): Promise<Measures | Skip> {
+  return isOpenPart(part)
+    ? runOpenPart(part, arm, tokenizer)
+    : runAlonePart(part, { checkout: against, tokenizer })
+}
+
 function run(part: string): Promise<Measures | Skip> {
   if (isOpenPart(part)) return runOpenPart(part, HOMING, tokenizer)
+  if (isPaired) return runAlonePart(part, { checkout: HERE, tokenizer })
   const options = { checkout: HERE, against, tokenizer }
   return isLegsPart(part) ? runLegsPart(part, options) : runClosedPart(part, options)
 }
 
+/** With --pairs: this checkout by the other one. */
+const PAIRED = { floor: 1.03, goal: 1, timesPeer: 'before' }
 const RATIO = { floor: 1.05, goal: 1 }
 const PLANE = { floor: 1.1, goal: 1 }
 const LEGS = { floor: 1.6, goal: 1.3 }
@@ -167,6 +199,12 @@ await runBench(
     parts: partNames,
     peers,
     targets: {
+      'stream CPU': PAIRED,
+      'stream CPU in most slices': PAIRED,
+      'stream CPU of its threads': PAIRED,
+      'whole CPU': PAIRED,
+      'whole CPU in most slices': PAIRED,
+      'whole CPU of its threads': PAIRED,
       'stream homing ÷ before': RATIO,
       'whole homing ÷ before': RATIO,
       'whole homing ÷ relay parse': SHORT,
@@ -182,6 +220,7 @@ await runBench(
         ]),
       ),
     },
+    pins: partNames.filter(part => !isLegsPart(part)).map(answersPin),
   },
   run,
 )

@@ -27,6 +27,7 @@
 
 import type { Clock, Timer } from '@homing/base'
 import {
+  type AlikeEvents,
   type BodyEdit,
   beforeGivenUp,
   editBody,
@@ -188,6 +189,8 @@ export class WorkerCall {
   #sawChoiceEnd = false
   #beganBadly = false
   #tap: UsageTap | undefined
+  /** What came, while it passes on as it came. */
+  #unchanged: Uint8Array | undefined
 
   constructor(
     parts: WorkerCallParts,
@@ -224,6 +227,11 @@ export class WorkerCall {
   /** An error passed among its events. */
   get sawError(): boolean {
     return this.#tap?.sawError === true
+  }
+
+  /** Where the texts are of events that pass now, if they are these, and that is known of all of them. */
+  alikeIn(bytes: Uint8Array): AlikeEvents | undefined {
+    return bytes === this.#unchanged ? this.#tap?.alike : undefined
   }
 
   /** Its output begins with an error, or with the end of a choice that was given up. */
@@ -367,6 +375,13 @@ export class WorkerCall {
       return
     }
     const passing = this.#tap?.push(bytes) ?? bytes
+    this.#unchanged = passing === bytes ? bytes : undefined
+    this.#passing(passing)
+    // Not kept: memory that many chunks share would be.
+    this.#unchanged = undefined
+  }
+
+  #passing(passing: Uint8Array): void {
     if (this.#isStream && !this.#isPrefilled) this.#lookForOutput(passing)
     if (passing.length === 0) return
     if (this.#heldHead === undefined || !this.#generates) this.#pass(passing)

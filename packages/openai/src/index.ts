@@ -23,6 +23,7 @@ export {
 } from './delivered-stream.ts'
 export { editMembers, type MemberChanges } from './edit-members.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
+export type { AlikeEvents } from './event-template.ts'
 export { beforeGivenUp, isGivenUp, isGivenUpAnswer } from './given-up.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export { type FormModel, isForm, readFormModel } from './multipart.ts'

@@ -21,6 +21,7 @@
 import { parseJson } from '@homing/base'
 import { EventLines } from './event-lines.ts'
 import { EventRelay, type EventRelayOptions } from './event-relay.ts'
+import type { AlikeEvents } from './event-template.ts'
 import { MemberTap } from './member-tap.ts'
 
 /** What passed until now. Counts are undefined where the engine did not report them. */
@@ -122,6 +123,11 @@ export class UsageTap {
     if (this.#lines === undefined) this.#members.push(bytes, 0, bytes.length)
     else this.#lines.push(bytes)
     return this.#relay === undefined ? bytes : this.#relay.end()
+  }
+
+  /** Where the texts are of the bytes that came last, if that is known of all their events. */
+  get alike(): AlikeEvents | undefined {
+    return this.#lines?.alike
   }
 
   /** The held bytes, for an answer that ends here; empty if there are none. */
