@@ -74,6 +74,8 @@ export async function listenHttp(
   })
   // A client that has said all may still wait for its answer. Node has no option for it.
   ;(server as { httpAllowHalfOpen?: boolean }).httpAllowHalfOpen = true
+  // Their bytes are limited. Of more than a number Node leaves some out, or refuses them, by its version.
+  server.maxHeadersCount = 0
   const state: ServerState = {
     server,
     clock,
