@@ -286,6 +286,8 @@ function cleanEnvironment(limitS: number): NodeJS.ProcessEnv {
     if (!/^(HOMING|DYN|TAP)_/.test(name) || TEST_VARIABLES.test(name)) env[name] = value
   }
   env['NODE_COMPILE_CACHE'] = COMPILE_CACHE
+  // Tests start hundreds of routers, and may wait for their first requests.
+  env['HOMING_WARMUP_REQUESTS'] = '0'
   // A little less than our own limit: then node-tap says which test hangs.
   env['TAP_TIMEOUT'] = String(Math.max(1, Math.floor(limitS - 5)))
   return env

@@ -115,6 +115,12 @@ t.test('a fault of each kind is found', async t => {
   t.equal(faultsOf(/among the dependencies/, actor, "import x from 'left-pad'").length, 1)
 })
 
+t.test('what a profiler left at the top is found', async t => {
+  const root = t.testdir({ 'package.json': '{}', '.gitignore': '', 'isolate-0x1-2-v8.log': '' })
+  const { faults } = rules.find(({ title }) => /nothing is at the top/.test(title))!
+  t.match(faults({ ...repository, root }), [/^isolate-0x1-2-v8\.log: /])
+})
+
 t.test('a dependency that nothing uses is found, and one that only tests use', async t => {
   const folder = 'packages/load'
   const faultsWith = (changed: Partial<Manifest>, path: string, text: string) =>

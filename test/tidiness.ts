@@ -86,6 +86,14 @@ const USED_WITHOUT_IMPORT: ReadonlyMap<string, string> = new Map([
   ['typescript', 'pnpm check and pnpm build run tsc; for docs/site, TypeDoc asks for one of its own'],
 ])
 
+/** What is at the top, but for hidden names. A profile that a run of Node left there is none of it. */
+const TOP_LEVEL: ReadonlySet<string> = new Set([
+  ...['CHANGELOG.md', 'CONTRIBUTING.md', 'Containerfile', 'LICENSE', 'README.md'],
+  ...['actors', 'bench', 'clients', 'deploy', 'docs', 'packages', 'test'],
+  ...['biome.json', 'package.json', 'pnpm-lock.yaml', 'pnpm-workspace.yaml', 'tsconfig.json'],
+  'node_modules',
+])
+
 /** Names for programs that embed the router. */
 const SETTING_KEYS = routerCommand.settings.map(({ key }) => ({
   path: 'packages/config',
@@ -93,6 +101,13 @@ const SETTING_KEYS = routerCommand.settings.map(({ key }) => ({
 }))
 
 export const rules: readonly Rule[] = [
+  {
+    title: 'nothing is at the top but what belongs there',
+    faults: ({ root }) =>
+      readdirSync(root)
+        .filter(name => !name.startsWith('.') && !TOP_LEVEL.has(name))
+        .map(name => `${name}: is not of the project; if it is to be, add it to TOP_LEVEL`),
+  },
   {
     title: 'docs/architecture.md has a line for every folder',
     faults: ({ root, folders }) => {

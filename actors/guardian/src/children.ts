@@ -39,7 +39,10 @@ const MAILBOX_SLACK = 1024
 
 export type Children = ReturnType<typeof spawnChildren>
 
-export function spawnChildren(context: ActorContext<GuardianMessage>, { settings, inputs }: GuardianArgs) {
+export function spawnChildren(
+  context: ActorContext<GuardianMessage>,
+  { settings, inputs, isOnOneThread = false }: GuardianArgs,
+) {
   const { openRequestsMax, workerSlotsMax } = settings
   const { spawn, spawnIfOn } = spawner(context, openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK)
 
@@ -48,7 +51,8 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     // Made here so that it outlives the indexer: by it readers know when that has begun anew.
     const memory = createIndexDoor()
     const args = indexerArgsFromSettings(settings, { shard, memory, guessCounts })
-    return { memory, ref: spawn(indexer, `indexer-${shard}`, args, { thread: `events-${shard}` }) }
+    const thread = isOnOneThread ? 'here' : `events-${shard}`
+    return { memory, ref: spawn(indexer, `indexer-${shard}`, args, { thread }) }
   })
   const indexers = shards.map(({ ref }) => ref)
   const indexMemories = shards.map(({ memory }) => memory)
@@ -84,6 +88,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
       loaded: inputs.loadedTokenizers,
       chatTemplates: inputs.chatTemplates,
       directory: directoryRef,
+      isOnOneThread,
     }),
   )
   const decisionLogRef = spawnIfOn(

@@ -13,6 +13,8 @@ export interface GuardianArgs {
   /** Each actor's part of them is made into its arguments beside that actor: `…ArgsFromSettings`. */
   readonly settings: RouterSettings
   readonly inputs: RouterInputs
+  /** No thread but the guardian's own: for a rehearsal. Default: the threads of the settings. */
+  readonly isOnOneThread?: boolean
 }
 
 /** Contents of files, variables and modules that the settings name, read once before the start. */

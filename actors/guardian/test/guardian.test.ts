@@ -123,7 +123,7 @@ t.test('what the tracker has learned is kept for its next life', async t => {
   t.match(await ref.ask({ type: 'keptLearned' }, ASK), { workers: [], fleet: { takenMs: Number } })
 })
 
-/** Settings that the start of the process reads, before there is a guardian. */
+/** Settings that the command reads, before there is a guardian or beside it. */
 const READ_BEFORE = [
   'workers',
   'workersFile',
@@ -151,6 +151,7 @@ const READ_BEFORE = [
   'seed',
   'shutdownDelayMs',
   'shutdownTimeoutMs',
+  'warmupRequests',
   'chatTemplates',
   'detach',
   'demoEngines',

@@ -20,6 +20,7 @@ import {
   ActorTerminatedError,
   AskRefusedError,
   type Message,
+  type SpawnOptions,
   ThreadDownError,
 } from '@homing/actor'
 import type { BodyReaderOptions } from './body-reader.ts'
@@ -54,6 +55,8 @@ const READER_ASK_MS_MAX = 6 * READER_READ_MS_MAX
 
 export interface ReaderThreadsOptions {
   readonly threads: number
+  /** The readers are on the thread of their parent. */
+  readonly isOnOneThread?: boolean
   /** Tasks that may wait. */
   readonly queueMax: number
   /** Bytes for what the readers together remember of bodies and prompts. */
@@ -147,9 +150,10 @@ export class SpawnedReaders implements ReaderThreads {
   }
 
   #newReader(name: string, promptCacheBytes: number): ReaderThread {
-    const { wordTableBytes, onError } = this.#options
+    const { wordTableBytes, isOnOneThread = false, onError } = this.#options
     const args = { promptCacheBytes: Math.floor(promptCacheBytes), wordTableBytes }
-    return new ReaderThread(this.#spawner, name, args, () => this.#configuration, onError)
+    const place = { name, thread: isOnOneThread ? 'here' : OWN_THREAD } as const
+    return new ReaderThread(this.#spawner, place, args, () => this.#configuration, onError)
   }
 }
 
@@ -166,8 +170,12 @@ function bodyBytesOf(task: ReaderTask): number {
   return task.type === 'read' || task.type === 'check' ? task.body.length : 0
 }
 
+const OWN_THREAD = { dedicated: { hungAfter: READER_READ_MS_MAX } } as const
+
 /** Shorter bodies are cloned faster than moved. */
 const MOVED_BYTES_MIN = 16 * 1024
+
+type ReaderPlace = Required<Pick<SpawnOptions<never>, 'name' | 'thread'>>
 
 /** One reader after the other on the same place. */
 interface ReaderLife {
@@ -192,7 +200,7 @@ class ReaderThread {
   cacheBytes = 0
   wordTableBytes = 0
   readonly #spawner: Spawner
-  readonly #name: string
+  readonly #place: ReaderPlace
   readonly #args: BodyReaderOptions
   readonly #configuration: () => ReaderConfiguration | undefined
   readonly #onError: (error: unknown) => void
@@ -205,13 +213,13 @@ class ReaderThread {
 
   constructor(
     spawner: Spawner,
-    name: string,
+    place: ReaderPlace,
     args: BodyReaderOptions,
     configuration: () => ReaderConfiguration | undefined,
     onError: (error: unknown) => void,
   ) {
     this.#spawner = spawner
-    this.#name = name
+    this.#place = place
     this.#args = args
     this.#configuration = configuration
     this.#onError = onError
@@ -318,8 +326,7 @@ class ReaderThread {
 
   #newLife(): ReaderLife {
     const ref = this.#spawner.spawn(reader, {
-      name: this.#name,
-      thread: { dedicated: { hungAfter: READER_READ_MS_MAX } },
+      ...this.#place,
       args: this.#args,
       shutdown: 'kill',
     })

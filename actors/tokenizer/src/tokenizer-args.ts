@@ -17,6 +17,8 @@ export interface TokenizerArgs {
   /** Told of engines that make other tokens of a chat; undefined: they are not compared. */
   readonly directory?: ActorRef<PromptsMessage> | undefined
   readonly threads: number
+  /** Readers are on the thread of this actor, and hold it up. Default: each has its own. */
+  readonly isOnOneThread?: boolean
   /** `[MODEL=]DIR`. */
   readonly tokenizers: readonly string[]
   /** How engines write chats, where the directory does not say; undefined: as it says. */
@@ -68,7 +70,7 @@ const TOKENIZE_MS_MAX = 10_000
 /** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
 export const INLINE_CACHE_SHARE = 1 / 8
 
-interface TokenizerParts extends Pick<TokenizerArgs, 'loaded' | 'directory'> {
+interface TokenizerParts extends Pick<TokenizerArgs, 'loaded' | 'directory' | 'isOnOneThread'> {
   /** Texts of chat templates, by model. */
   readonly chatTemplates?: ReadonlyMap<string, string> | undefined
 }

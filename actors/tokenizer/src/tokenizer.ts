@@ -111,6 +111,7 @@ class Tokenizer {
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
     this.#threads = new SpawnedReaders(context, {
       threads: args.threads,
+      isOnOneThread: args.isOnOneThread ?? false,
       queueMax: args.queueMax,
       promptCacheBytes: promptCacheBytes - inlineCacheBytes,
       wordTableBytes,

@@ -361,6 +361,29 @@ class TestTroubles(TcpCase):
         self.assertEqual(router.answer(8)[0], 400)
         self.assertTrue(worker._answers.wait_idle(60))
 
+    def test_the_place_of_a_request_is_free_when_its_answer_ends(self):
+        closing, go = threading.Event(), threading.Event()
+
+        def slow_to_close(_request, _):
+            try:
+                yield 1
+                yield {"token_ids": [2], "finish_reason": "stop"}
+            finally:
+                closing.set()
+                go.wait(60)
+
+        router = self.router(self.started(slow_to_close, requests_max=1))
+        router.open(1)
+        closing.wait(60)
+        router.open(2)
+        self.assertEqual(router.answer(2)[0], 503)
+        self.assertNotIn((END, 1), [(frame.kind, frame.stream) for frame in router.frames])
+        go.set()
+        for stream in range(3, 50):
+            router.until(END, stream - 2 if stream == 3 else stream - 1)
+            router.open(stream, body=b"[]" if stream % 2 else None)
+            self.assertEqual(router.until(HEAD, stream).content["status"], 400 if stream % 2 else 200)
+
     def test_all_requests_together_have_a_bound(self):
         go = threading.Event()
 

@@ -23,6 +23,7 @@ import { placementLine } from './placement-line.ts'
 import { checkPorts } from './port-check.ts'
 import { type RunningRouter, serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
+import { warmUp } from './warm-up.ts'
 import { whatToTry } from './what-to-try.ts'
 import { tokenizerLines, workerLines } from './worker-lines.ts'
 import { faultsOfWorkers } from './worker-specs.ts'
@@ -77,6 +78,8 @@ async function run(command: typeof routerCommand, argv: readonly string[]): Prom
       ]
       console.log(lines.join('\n'))
     }
+    const { warmupRequests: requests, frontend } = settings
+    const warm = requests > 0 && frontend ? warmUp(settings, router.inputs, { requests, log }) : undefined
 
     const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
     const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])
@@ -84,7 +87,7 @@ async function run(command: typeof routerCommand, argv: readonly string[]): Prom
     if (ended.exitCode !== 0) console.error(`homing: ${ended.reason}`)
     const { shutdownDelayMs: delayMs, shutdownTimeoutMs: graceMs } = settings
     log.info({ reason: ended.reason, ...(delayMs > 0 ? { delayMs } : {}), graceMs }, 'stopping')
-    const { cutRequests, slowActors } = await router.stop(graceMs)
+    const [{ cutRequests, slowActors }] = await Promise.all([router.stop(graceMs), warm?.stop()])
     log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')
     return ended.exitCode
   } finally {

@@ -2,7 +2,7 @@
 
 import { type ActorRef, type ActorSystem, createActorSystem, type Provided } from '@homing/actor'
 import type { GatewayAddress } from '@homing/actors/gateway'
-import type { GuardianMessage } from '@homing/actors/guardian'
+import type { GuardianMessage, RouterInputs } from '@homing/actors/guardian'
 import { choicesOf, fromErrorRecord, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
@@ -61,7 +61,10 @@ const GATEWAY_MODULES = [
   import.meta.resolve('@homing/actors/gateway'),
   import.meta.resolve('@homing/actors/tokenizer'),
 ]
-export const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoDisagg', 'demoLoad', 'detach'] as const
+export const COMMAND_LINE_ONLY = [
+  ...(['demoEngines', 'demoSpeed', 'demoDisagg', 'demoLoad'] as const),
+  ...(['detach', 'warmupRequests'] as const),
+] as const
 
 /**
  * All settings of a router, with the workers that it needs. `without`: those that have no effect. Throws
@@ -86,6 +89,8 @@ export function routerSettingsOf(
 /** A running router, and what a program in the same process talks to. */
 export interface ServedRouter extends RunningRouter {
   readonly guardian: ActorRef<GuardianMessage>
+  /** What its settings name, as it was read. */
+  readonly inputs: RouterInputs
 }
 
 /**
@@ -127,6 +132,7 @@ export async function serveRouter(
     const urlOf = ({ host, port }: HttpAddress): string => `${scheme}://${dialledHost(host)}:${port}`
     return {
       guardian: ref,
+      inputs: args.inputs,
       url: urlOf(ready),
       port: ready.port,
       adminUrl: urlOf(ready.admin ?? ready),

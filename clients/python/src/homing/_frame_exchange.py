@@ -34,7 +34,7 @@ from ._request_frames import (
     Sink,
     head_of,
 )
-from ._worker_answers import Answers, ClientGone, Exchange, Reply, refusal
+from ._worker_answers import Answers, ClientGone, Exchange, Place, Reply, refusal
 
 AHEAD_BYTES_MAX = 16 * 1024
 #: A body that sends nothing for so long is answered with 408.
@@ -80,7 +80,7 @@ class FrameExchange(Exchange):
         self._is_over = False
         self._has_left = False
         self._is_running = False
-        self._has_place = False
+        self._place: Optional[Place] = None
 
     # What its plane does, on the event loop.
 
@@ -100,11 +100,11 @@ class FrameExchange(Exchange):
             refused = refusal(
                 413, f"cannot read the body of the request: it has more than {self._body_bytes_max} bytes"
             )
-        refused = refused or self._answers.begin(opened.body_bytes)
-        if refused is not None:
-            self._say_whole(refused)
+        place = refused or self._answers.begin(opened.body_bytes)
+        if isinstance(place, Reply):
+            self._say_whole(place)
             return
-        self._has_place = True
+        self._place = place
         self._is_collecting = True
         for piece in first:
             self._put(piece, False)
@@ -181,9 +181,9 @@ class FrameExchange(Exchange):
             # The worker has been closed.
             raise ClientGone() from error
 
-    def _run(self, body: bytearray) -> None:
+    def _run(self, body: bytearray, place: Place) -> None:
         try:
-            self._answers.tokens(body, self)
+            self._answers.tokens(body, self, place)
         except ClientGone:
             pass
         finally:
@@ -208,13 +208,14 @@ class FrameExchange(Exchange):
             self._taken = 0
 
     def _start_if_whole(self) -> None:
-        if not self._is_collecting or len(self._body) < self._opened.body_bytes:
+        place = self._place
+        if place is None or not self._is_collecting or len(self._body) < self._opened.body_bytes:
             return
         self._is_collecting = False
         body, self._body = self._body, bytearray()
         self._is_running = True
         try:
-            threading.Thread(target=self._run, args=(body,), daemon=True).start()
+            threading.Thread(target=self._run, args=(body, place), daemon=True).start()
         except RuntimeError as error:
             self._is_running = False
             self._say_whole(refusal(503, f"cannot take the request: {error}"))
@@ -227,6 +228,9 @@ class FrameExchange(Exchange):
     # The answer.
 
     def _say_whole(self, reply: Reply) -> None:
+        """No program works on the request."""
+        if self._place is not None:
+            self._place.leave()
         data = reply.text.encode()
         self._items.append((HEAD, head_of(reply.status, reply.content_type, len(data))))
         self._items.append(data)
@@ -290,10 +294,9 @@ class FrameExchange(Exchange):
     def _give_back(self) -> None:
         """Its place, once it is over and the program has stopped."""
         with self._changed:
-            if self._is_running or not self._is_over or not self._has_place:
+            if self._is_running or not self._is_over or self._place is None:
                 return
-            self._has_place = False
-        self._answers.end(self._opened.body_bytes)
+        self._place.end()
 
 
 def _size(item: _Item) -> int:

@@ -136,6 +136,38 @@ class Exchange:
         raise NotImplementedError
 
 
+class Place:
+    """What one request takes of the bounds. For all threads."""
+
+    def __init__(self, answers: "Answers", body_bytes: int) -> None:
+        self._answers = answers
+        self._body_bytes = body_bytes
+        self._is_left = False
+        self._is_over = False
+
+    def leave(self) -> None:
+        """
+        The program is done with the request: another one may begin. Before the end of the answer is sent, so
+        that a router that has it finds the place free.
+        """
+        with self._answers._changed:
+            if self._is_left:
+                return
+            self._is_left = True
+            self._answers._places -= 1
+            self._answers._bodies_bytes -= self._body_bytes
+
+    def end(self) -> None:
+        """The answer is over, too."""
+        self.leave()
+        with self._answers._changed:
+            if self._is_over:
+                return
+            self._is_over = True
+            self._answers._open -= 1
+            self._answers._changed.notify_all()
+
+
 class Answers:
     """Requests are answered by `generate`; counts them, and keeps within the bounds. For all threads."""
 
@@ -148,6 +180,7 @@ class Answers:
         self._bodies_bytes_max = bodies_bytes_max
         self._bodies_bytes = 0
         self._changed = threading.Condition()
+        self._places = 0
         self._open = 0
         self._counts = {"finished": 0, "failed": 0, "cancelled": 0}
         self._tokens = 0
@@ -157,7 +190,7 @@ class Answers:
 
     @property
     def open(self) -> int:
-        """Requests for token ids that have a place."""
+        """Requests for token ids whose answers are not over."""
         return self._open
 
     def refuse_all(self) -> None:
@@ -190,30 +223,24 @@ class Answers:
         where = f"this worker takes token ids, at POST {TOKENS_PATH}"
         return refusal(404, f"cannot answer {shown(method)} {shown(path)}: {where}")
 
-    def begin(self, body_bytes: int) -> Optional[Reply]:
-        """Takes the place of a request before its body is read. None: it has one; else why not."""
+    def begin(self, body_bytes: int) -> Union[Place, Reply]:
+        """The place of a request, before its body is read; or why it gets none."""
         with self._changed:
             why = None
             if self._is_closing:
                 why = "this worker stops"
-            elif self._open >= self._requests_max:
+            elif self._places >= self._requests_max:
                 why = f"{self._requests_max} are open"
             elif self._bodies_bytes + body_bytes > self._bodies_bytes_max:
                 why = f"the bodies of others leave no room for {body_bytes} bytes"
             if why is not None:
                 return refusal(503, f"cannot take the request: {why}")
+            self._places += 1
             self._open += 1
             self._bodies_bytes += body_bytes
-            return None
+            return Place(self, body_bytes)
 
-    def end(self, body_bytes: int) -> None:
-        """Gives the place back."""
-        with self._changed:
-            self._open -= 1
-            self._bodies_bytes -= body_bytes
-            self._changed.notify_all()
-
-    def tokens(self, body: Union[bytes, bytearray], exchange: Exchange) -> None:
+    def tokens(self, body: Union[bytes, bytearray], exchange: Exchange, place: Place) -> None:
         """Generates, on the calling thread. Raises ClientGone when the client has left, and nothing else."""
         try:
             request = json.loads(body)
@@ -223,6 +250,7 @@ class Answers:
             context = Context(str(request.get("request_id", "")), exchange.has_left, exchange.gone)
             left = (request.get("stop_conditions") or {}).get("max_tokens")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            place.leave()
             exchange.reply(refusal(400, f"cannot read the request for token ids: {error}"))
             return
         outputs: Iterator[Output] = iter(())
@@ -247,12 +275,16 @@ class Answers:
                     has_head = True
                 outcome = "finished"
                 exchange.piece(_encoded({"token_ids": [], "finish_reason": "stop"}))
+            outputs = _close(outputs)
+            place.leave()
             exchange.end()
         except ClientGone:
             outcome = "cancelled"
             raise
         except Exception as error:
             outcome = "failed"
+            outputs = _close(outputs)
+            place.leave()
             _fail(error, exchange, has_head)
         finally:
             self._count(outcome, tokens)
@@ -332,15 +364,16 @@ def _fail(error: Exception, exchange: Exchange, has_head: bool) -> None:
             exchange.reply(refusal(status, str(error)))
 
 
-def _close(outputs: Iterator[Output]) -> None:
+def _close(outputs: Iterator[Output]) -> Iterator[Output]:
+    """Gives what is left of them: nothing."""
     close = getattr(outputs, "close", None)
-    if close is None:
-        return
     try:
-        close()
-    # Its answer has been given already.
+        if close is not None:
+            close()
+    # Its tokens have been given already.
     except Exception:
         log.warning("a generator of tokens failed at its end", exc_info=True)
+    return iter(())
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -84,18 +84,18 @@ class HttpPlane:
                     self.refuse(refusal(413 if length.isdigit() else 411, f"cannot take the request: {why}"))
                     return
                 body_bytes = int(length)
-                refused = answers.plain("POST", self.path) or answers.begin(body_bytes)
-                if refused is not None:
-                    self.refuse(refused)
+                place = answers.plain("POST", self.path) or answers.begin(body_bytes)
+                if isinstance(place, Reply):
+                    self.refuse(place)
                     return
                 try:
                     body = self.rfile.read(body_bytes)
                     if len(body) == body_bytes:
-                        answers.tokens(body, _HttpExchange(self))
+                        answers.tokens(body, _HttpExchange(self), place)
                 except ClientGone:
                     self.close_connection = True
                 finally:
-                    answers.end(body_bytes)
+                    place.end()
 
             def refuse(self, reply: Reply) -> None:
                 """Its body is not read."""

@@ -162,6 +162,18 @@ export const listeningSettings = [
     help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load, and with --client-keys-file refused. Each takes about 250 bytes.',
   },
   {
+    key: 'warmupRequests',
+    name: 'warmup-requests',
+    group: 'Listening',
+    kind: 'integer',
+    default: 150,
+    min: 0,
+    max: 10_000,
+    unit: 'requests',
+    zeroMeans: 'none',
+    help: "Requests of the router's own, in memory and to no engine, one after the other while it has nothing else to do after its start. By them its code is compiled before clients need it: the first dozen requests of a process otherwise wait for some 200 ms of that. They are in no metric, receipt or log.",
+  },
+  {
     key: 'shutdownDelayMs',
     name: 'shutdown-delay',
     group: 'Listening',

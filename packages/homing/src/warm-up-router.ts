@@ -1,0 +1,166 @@
+/**
+ * Warm-up router: a second set of the actors of a router, on this thread, with two engines that answer at
+ * once, all over a network in memory. It has the policy and the tokenizers of the router; it opens no socket,
+ * file or thread.
+ */
+
+import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { processMetrics } from '@homing/actors/console'
+import { guardian, type RouterInputs } from '@homing/actors/guardian'
+import { fromErrorRecord, systemClock } from '@homing/base'
+import { completeSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { Metrics } from '@homing/metrics'
+import { type HttpExchange, MemoryNetwork, type Transport, transportCapability } from '@homing/transport'
+import { parseWorkers } from './worker-specs.ts'
+
+export type WarmUpInputs = Pick<RouterInputs, 'loadedTokenizers' | 'chatTemplates'>
+
+const READY_MS_MAX = 60_000
+const SHUTDOWN_MS_MAX = 5000
+/** Some 1,000 tokens, and small enough to be read on this thread. */
+const PROMPT_WORDS = 700
+const CONVERSATIONS = 4
+const CHUNKS = 8
+const ORIGIN = 'http://127.0.0.1:8000'
+const ENGINE_PORTS = [8001, 8002]
+const PROMPT_BYTES_MAX = 64 * 1024
+const WORDS = 'the router sends each request to an engine that holds the cache of its beginning'.split(' ')
+
+/** What the way of a request depends on. */
+const KEPT = [
+  ...['routerMode', 'routerPolicy', 'queueOrder', 'queueThreshold', 'trackOutputBlocks'],
+  ...['tokenizers', 'chatTemplateContentFormats', 'defaultChatTemplateKwargs', 'inlineBodyBytesMax'],
+] as readonly (keyof RouterSettings)[]
+
+export class WarmUpRouter {
+  readonly #settings: RouterSettings
+  readonly #inputs: WarmUpInputs
+  readonly #network = new MemoryNetwork({ clock: systemClock })
+  readonly #engines: Transport = this.#network.transport()
+  readonly #server: Transport = this.#network.transport()
+  readonly #client: Transport = this.#network.transport()
+  readonly #model: string
+  #system: ActorSystem | undefined
+
+  constructor(settings: RouterSettings, inputs: WarmUpInputs) {
+    const workers = ENGINE_PORTS.map(port => `http://127.0.0.1:${port}`)
+    const kept = Object.fromEntries(KEPT.map(key => [key, settings[key]]))
+    this.#settings = completeSettings(routerCommand, {
+      ...kept,
+      ...{ workers, host: '127.0.0.1', port: 8000, logLevel: 'silent', seed: 1 },
+      ...{ kvEvents: false, eventThreads: 1, tokenizerThreads: 1, gatewayThreads: 1 },
+      ...{ whatIfMinutes: 0, engineMetricsIntervalMs: 0, workerSlotsMax: 8, promptCacheBytes: 2 ** 20 },
+    })
+    this.#inputs = inputs
+    // A tokenizer may be given for one model alone.
+    const [given] = settings.tokenizers
+    this.#model = given?.includes('=') ? given.slice(0, given.indexOf('=')) : 'warm-up'
+  }
+
+  async start(): Promise<void> {
+    for (const port of ENGINE_PORTS) {
+      await this.#engines.http.listen({ host: '127.0.0.1', port }, exchange => {
+        void this.#answer(exchange)
+      })
+    }
+    this.#system = await createActorSystem({
+      name: 'warm-up',
+      provide: [
+        [transportCapability, this.#server],
+        [processMetrics, new Metrics()],
+      ],
+      logLevel: 'silent',
+      warmSpare: false,
+    })
+    const inputs = { ...this.#inputs, specs: parseWorkers(this.#settings.workers) }
+    const args = { settings: this.#settings, inputs, isOnOneThread: true }
+    const ref = this.#system.spawn(guardian, { name: 'guardian', args })
+    const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
+    if ('code' in ready) throw fromErrorRecord(ready)
+  }
+
+  /** Whether it was answered: chats and completions, in one piece and as streams. */
+  send(number: number): Promise<boolean> {
+    const stream = number % 2 === 0
+    const isChat = number % 8 < 7
+    const prompt = promptOf(number % CONVERSATIONS, number)
+    const body = {
+      model: this.#model,
+      max_tokens: CHUNKS,
+      ...(stream ? { stream, stream_options: { include_usage: true } } : {}),
+      ...(isChat ? { messages: [{ role: 'user', content: prompt }] } : { prompt }),
+    }
+    const request = {
+      origin: ORIGIN,
+      method: 'POST',
+      path: isChat ? '/v1/chat/completions' : '/v1/completions',
+      headers: { 'content-type': 'application/json' },
+      body: Buffer.from(JSON.stringify(body)),
+    }
+    return new Promise(resolve => {
+      let isOk = false
+      this.#client.http.call(request, {
+        head(status) {
+          isOk = status === 200
+        },
+        data() {},
+        end: () => resolve(isOk),
+        failed: () => resolve(false),
+      })
+    })
+  }
+
+  async stop(): Promise<void> {
+    await this.#system?.shutdown({ deadline: SHUTDOWN_MS_MAX })
+    for (const one of [this.#client, this.#server, this.#engines]) one.close()
+  }
+
+  /** As an engine whose prefill takes no time. */
+  async #answer(exchange: HttpExchange): Promise<void> {
+    const say = (status: number, value: unknown): void => {
+      exchange.writeHead(status, { 'content-type': 'application/json' })
+      exchange.end(Buffer.from(JSON.stringify(value)))
+    }
+    if (exchange.path === '/v1/models')
+      return say(200, {
+        object: 'list',
+        data: [{ id: this.#model, object: 'model', max_model_len: 131_072 }],
+      })
+    if (exchange.path === '/health') return say(200, {})
+    if (exchange.method !== 'POST' || !exchange.path.endsWith('completions')) return say(404, {})
+    const body = JSON.parse(Buffer.from(await exchange.readBody(PROMPT_BYTES_MAX)).toString()) as {
+      readonly stream?: boolean
+    }
+    const isChat = exchange.path === '/v1/chat/completions'
+    const usage = {
+      prompt_tokens: PROMPT_WORDS,
+      completion_tokens: CHUNKS,
+      total_tokens: PROMPT_WORDS + CHUNKS,
+    }
+    const head = { id: 'warm-up', created: 0, model: this.#model }
+    if (body.stream !== true) {
+      const text = WORDS.slice(0, CHUNKS).join(' ')
+      const choice = { index: 0, finish_reason: 'length', logprobs: null }
+      const said = isChat ? { message: { role: 'assistant', content: text } } : { text }
+      return say(200, { ...head, object: 'chat.completion', choices: [{ ...choice, ...said }], usage })
+    }
+    exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+    const event = (value: unknown): Buffer => Buffer.from(`data: ${JSON.stringify(value)}\n\n`)
+    for (let chunk = 0; chunk < CHUNKS; chunk++) {
+      const said = isChat ? { delta: { content: `${WORDS[chunk]} ` } } : { text: `${WORDS[chunk]} ` }
+      const choice = { index: 0, finish_reason: chunk === CHUNKS - 1 ? 'length' : null, ...said }
+      exchange.write(event({ ...head, object: 'chat.completion.chunk', choices: [choice] }))
+    }
+    exchange.write(event({ ...head, object: 'chat.completion.chunk', choices: [], usage }))
+    exchange.end(Buffer.from('data: [DONE]\n\n'))
+  }
+}
+
+/** Three quarters of it are those of its conversation. */
+function promptOf(conversation: number, number: number): string {
+  const words = Array.from({ length: PROMPT_WORDS }, (_, at) => {
+    const seed = at < PROMPT_WORDS * 0.75 ? conversation : number
+    return `${WORDS[(at * 7 + seed) % WORDS.length]}${(at + seed) % 10 === 0 ? seed : ''}`
+  })
+  return words.join(' ')
+}
