@@ -3,8 +3,8 @@
  *
  *   data: {"a":↵ data: 1}↵ ↵   ▶   '{"a":\n1}'
  *
- * A line ends with LF, CR or CR LF, an event with an empty line. Comments and other fields are left out, and so
- * are events without data.
+ * A line ends with LF, CR or CR LF, an event with an empty line. Comments and other fields are left out, and
+ * so are events without data.
  *
  * Source: the WHATWG event stream format.
  */

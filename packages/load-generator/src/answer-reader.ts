@@ -1,6 +1,7 @@
 /**
  * Reads the answer to one request as its bytes come: when its first and its last token came, how many there
- * were, what its usage says, and what was wrong with it. It holds an event, or a body that is one JSON object.
+ * were, what its usage says, and what was wrong with it. It holds an event, or a body that is one JSON
+ * object.
  */
 
 import { StringDecoder } from 'node:string_decoder'
