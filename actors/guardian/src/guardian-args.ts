@@ -13,7 +13,7 @@ export interface GuardianArgs {
   /** Each actor's part of them is made into its arguments beside that actor: `…ArgsFromSettings`. */
   readonly settings: RouterSettings
   readonly inputs: RouterInputs
-  /** No thread but the guardian's own: for a rehearsal. Default: the threads of the settings. */
+  /** No thread but the guardian's own: for a warm-up. Default: the threads of the settings. */
   readonly isOnOneThread?: boolean
 }
 

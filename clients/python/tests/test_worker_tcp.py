@@ -1,5 +1,6 @@
 """A worker of token ids over TCP, asked as a router asks it: many requests on one connection."""
 
+import asyncio
 import importlib.util
 import json
 import random
@@ -383,6 +384,36 @@ class TestTroubles(TcpCase):
             router.until(END, stream - 2 if stream == 3 else stream - 1)
             router.open(stream, body=b"[]" if stream % 2 else None)
             self.assertEqual(router.until(HEAD, stream).content["status"], 400 if stream % 2 else 200)
+
+    def test_the_place_of_an_async_generator_is_free_when_it_has_closed(self):
+        closing, go = threading.Event(), threading.Event()
+
+        async def slow_to_close(_request, _):
+            try:
+                yield 1
+                yield {"token_ids": [2], "finish_reason": "stop"}
+            finally:
+                closing.set()
+                await asyncio.get_running_loop().run_in_executor(None, go.wait, 60)
+
+        router = self.router(self.started(slow_to_close, requests_max=1))
+        router.open(1)
+        closing.wait(60)
+        router.open(2)
+        self.assertEqual(router.answer(2)[0], 503)
+        self.assertNotIn((END, 1), [(frame.kind, frame.stream) for frame in router.frames])
+        go.set()
+        router.until(END, 1)
+        router.open(3)
+        self.assertEqual(router.answer(3)[0], 200)
+
+    def test_a_router_that_takes_nothing_keeps_the_place(self):
+        router = self.router(self.started(given, requests_max=1))
+        # Credit for a part of the lines alone.
+        router.open(1, token_ids=list(range(500)), window=4096)
+        router.until(HEAD, 1)
+        router.open(2)
+        self.assertEqual(router.answer(2)[0], 503)
 
     def test_all_requests_together_have_a_bound(self):
         go = threading.Event()

@@ -23,7 +23,7 @@ import { placementLine } from './placement-line.ts'
 import { checkPorts } from './port-check.ts'
 import { type RunningRouter, serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
-import { warmUp } from './warm-up.ts'
+import { warmsUp, warmUp } from './warm-up.ts'
 import { whatToTry } from './what-to-try.ts'
 import { tokenizerLines, workerLines } from './worker-lines.ts'
 import { faultsOfWorkers } from './worker-specs.ts'
@@ -78,8 +78,9 @@ async function run(command: typeof routerCommand, argv: readonly string[]): Prom
       ]
       console.log(lines.join('\n'))
     }
-    const { warmupRequests: requests, frontend } = settings
-    const warm = requests > 0 && frontend ? warmUp(settings, router.inputs, { requests, log }) : undefined
+    const warm = warmsUp(settings)
+      ? warmUp(settings, router.inputs, { requests: settings.warmupRequests, log })
+      : undefined
 
     const failed = router.whenFailed.then(reason => ({ reason, exitCode: 1 }))
     const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])

@@ -16,6 +16,7 @@ import { parseWorkers } from './worker-specs.ts'
 export type WarmUpInputs = Pick<RouterInputs, 'loadedTokenizers' | 'chatTemplates'>
 
 const READY_MS_MAX = 60_000
+const WARM_UP_ANSWER_MS_MAX = 10_000
 const SHUTDOWN_MS_MAX = 5000
 /** Some 1,000 tokens, and small enough to be read on this thread. */
 const PROMPT_WORDS = 700
@@ -26,11 +27,12 @@ const ENGINE_PORTS = [8001, 8002]
 const PROMPT_BYTES_MAX = 64 * 1024
 const WORDS = 'the router sends each request to an engine that holds the cache of its beginning'.split(' ')
 
-/** What the way of a request depends on. */
+/** Settings that it takes over: those by which the code differs that most requests run through. */
 const KEPT = [
-  ...['routerMode', 'routerPolicy', 'queueOrder', 'queueThreshold', 'trackOutputBlocks'],
-  ...['tokenizers', 'chatTemplateContentFormats', 'defaultChatTemplateKwargs', 'inlineBodyBytesMax'],
-] as readonly (keyof RouterSettings)[]
+  ...(['routerMode', 'routerPolicy', 'queueOrder', 'queueThreshold', 'trackOutputBlocks'] as const),
+  ...(['tokenizers', 'chatTemplateContentFormats', 'defaultChatTemplateKwargs'] as const),
+  'inlineBodyBytesMax',
+] as const satisfies readonly (keyof RouterSettings)[]
 
 export class WarmUpRouter {
   readonly #settings: RouterSettings
@@ -49,7 +51,8 @@ export class WarmUpRouter {
       ...kept,
       ...{ workers, host: '127.0.0.1', port: 8000, logLevel: 'silent', seed: 1 },
       ...{ kvEvents: false, eventThreads: 1, tokenizerThreads: 1, gatewayThreads: 1 },
-      ...{ whatIfMinutes: 0, engineMetricsIntervalMs: 0, workerSlotsMax: 8, promptCacheBytes: 2 ** 20 },
+      ...{ whatIfMinutes: 0, engineMetricsIntervalMs: 0, workerSlotsMax: 8 },
+      ...{ promptCacheBytes: 2 ** 20, indexBytes: 2 ** 20, labelBytes: 0 },
     })
     this.#inputs = inputs
     // A tokenizer may be given for one model alone.
@@ -60,7 +63,7 @@ export class WarmUpRouter {
   async start(): Promise<void> {
     for (const port of ENGINE_PORTS) {
       await this.#engines.http.listen({ host: '127.0.0.1', port }, exchange => {
-        void this.#answer(exchange)
+        this.#answer(exchange).catch(() => exchange.destroy())
       })
     }
     this.#system = await createActorSystem({
@@ -79,8 +82,11 @@ export class WarmUpRouter {
     if ('code' in ready) throw fromErrorRecord(ready)
   }
 
-  /** Whether it was answered: chats and completions, in one piece and as streams. */
-  send(number: number): Promise<boolean> {
+  /**
+   * Resolves when it is answered: chats and completions, in one piece and as streams. Rejects where it is
+   * not, or not in time.
+   */
+  send(number: number): Promise<void> {
     const stream = number % 2 === 0
     const isChat = number % 8 < 7
     const prompt = promptOf(number % CONVERSATIONS, number)
@@ -97,16 +103,24 @@ export class WarmUpRouter {
       headers: { 'content-type': 'application/json' },
       body: Buffer.from(JSON.stringify(body)),
     }
-    return new Promise(resolve => {
-      let isOk = false
-      this.#client.http.call(request, {
-        head(status) {
-          isOk = status === 200
+    return new Promise((resolve, reject) => {
+      let status = 0
+      const call = this.#client.http.call(request, {
+        head(given) {
+          status = given
         },
         data() {},
-        end: () => resolve(isOk),
-        failed: () => resolve(false),
+        end() {
+          timer.cancel()
+          if (status === 200) resolve()
+          else reject(new Error(`request ${number} of the warm-up was answered with ${status}`))
+        },
+        failed(error) {
+          timer.cancel()
+          reject(error)
+        },
       })
+      const timer = systemClock.after(WARM_UP_ANSWER_MS_MAX, () => call.abort())
     })
   }
 

@@ -11,7 +11,7 @@ import {
   until,
 } from '../../../test/system/fleet.ts'
 import { routerSettingsOf, type ServedRouter, serveRouter } from '../src/start-router.ts'
-import { warmUp } from '../src/warm-up.ts'
+import { warmsUp, warmUp } from '../src/warm-up.ts'
 
 const REQUESTS = 16
 const REQUESTS_MAX = 10_000
@@ -78,29 +78,65 @@ t.test('the router counts nothing of it, and its engines see nothing', async t =
   })
 })
 
-t.test('it ends when it is told to, after the request in hand, and gives all back', async t => {
+t.test('told to stop, it ends at once, whatever it is at, and gives its actors back', async t => {
   await withRouter({}, async (router, all) => {
-    const warm = warmUp(all, router.inputs, { requests: REQUESTS_MAX, log })
-    await warm.stop()
-    t.ok((await warm.whenOver) < REQUESTS_MAX)
-    // Twice is once.
-    await warm.stop()
+    const begin = (firstPauseMs?: number) =>
+      warmUp(all, router.inputs, {
+        requests: REQUESTS_MAX,
+        log,
+        ...(firstPauseMs === 0 ? { firstPauseMs } : {}),
+      })
+    const pausing = begin()
+    await pausing.stop()
+    t.equal(await pausing.whenOver, 0, 'in the pause before it')
+    const starting = begin(0)
+    // The pause of a millisecond is over, and the modules are there.
+    await import('../src/warm-up-router.ts')
+    await starting.stop()
+    t.equal(await starting.whenOver, 0, 'in its start')
+    const serving = begin(0)
+    await until('some requests were answered', () => (serving.answered > 2 ? true : undefined))
+    await Promise.all([serving.stop(), serving.stop()])
+    const answered = await serving.whenOver
+    t.ok(answered > 2 && answered < REQUESTS_MAX, `${answered} answered`)
     t.equal((await send(router.url, '/health')).status, 200)
   })
+})
+
+t.test('the router serves its clients meanwhile', async t => {
+  await withRouter({}, async (router, all) => {
+    const warm = warmUp(all, router.inputs, { requests: REQUESTS_MAX, firstPauseMs: 0, log })
+    await until('some requests were answered', () => (warm.answered > 2 ? true : undefined))
+    const body = { model: router.fleet.workers[0]!.models[0]!.name, prompt: 'hello', max_tokens: 2 }
+    for (let i = 0; i < 8; i++) t.equal((await send(router.url, '/v1/completions', { body })).status, 200)
+    await warm.stop()
+    await warm.whenOver
+    t.match((await send(router.url, '/metrics')).text, /^homing_request_started_total\{[^}]*\} 8$/m)
+  })
+})
+
+t.test('there is none where main has no gateway, or nothing chooses', async t => {
+  const settings = (given: Case['settings']) =>
+    routerSettingsOf({ workers: ['http://127.0.0.1:9'], ...given })
+  t.ok(warmsUp(settings({})))
+  t.ok(warmsUp(settings({ tokenizers: [TINY_TOKENIZER] })))
+  for (const given of [{ gatewayThreads: 2 }, { frontend: false }, { routerMode: 'direct' }] as const)
+    t.notOk(warmsUp(settings(given)), JSON.stringify(given))
 })
 
 t.test('what cannot be warmed up stops nothing', async t => {
   await withRouter({}, async (router, all) => {
     const lines: string[] = []
-    const told = { debug: (_: object, line: string) => void lines.push(line) }
+    const tell = (_: object, line: string) => void lines.push(line)
     const broken = { ...router.inputs, loadedTokenizers: undefined as never }
+    const told = { debug: tell, warn: tell }
     t.equal(await warmUp(all, broken, { requests: REQUESTS, log: told }).whenOver, 0)
     t.strictSame(lines, ['the warm-up was given up', 'warm-up is over'])
     t.equal((await send(router.url, '/health')).status, 200)
   })
 })
 
-t.test('homing router warms up by itself, says so to who debugs, and ends in the midst of it', async t => {
+t.test('homing router warms up by itself, and ends in the midst of it', async t => {
   const { engines, stop } = await startEngines([{}])
   t.teardown(stop)
   const argv = ['--port', '0', '--log-level', 'debug', '--worker', engines[0]!.url]

@@ -181,9 +181,9 @@ class FrameExchange(Exchange):
             # The worker has been closed.
             raise ClientGone() from error
 
-    def _run(self, body: bytearray, place: Place) -> None:
+    def _run(self, body: bytearray) -> None:
         try:
-            self._answers.tokens(body, self, place)
+            self._answers.tokens(body, self)
         except ClientGone:
             pass
         finally:
@@ -208,14 +208,13 @@ class FrameExchange(Exchange):
             self._taken = 0
 
     def _start_if_whole(self) -> None:
-        place = self._place
-        if place is None or not self._is_collecting or len(self._body) < self._opened.body_bytes:
+        if not self._is_collecting or len(self._body) < self._opened.body_bytes:
             return
         self._is_collecting = False
         body, self._body = self._body, bytearray()
         self._is_running = True
         try:
-            threading.Thread(target=self._run, args=(body, place), daemon=True).start()
+            threading.Thread(target=self._run, args=(body,), daemon=True).start()
         except RuntimeError as error:
             self._is_running = False
             self._say_whole(refusal(503, f"cannot take the request: {error}"))
@@ -228,9 +227,6 @@ class FrameExchange(Exchange):
     # The answer.
 
     def _say_whole(self, reply: Reply) -> None:
-        """No program works on the request."""
-        if self._place is not None:
-            self._place.leave()
         data = reply.text.encode()
         self._items.append((HEAD, head_of(reply.status, reply.content_type, len(data))))
         self._items.append(data)
@@ -245,6 +241,8 @@ class FrameExchange(Exchange):
             item = self._items[0]
             if isinstance(item, tuple):
                 self._items.popleft()
+                if item[0] == END and self._place is not None:
+                    self._place.leave()
                 self._sink.put(*item)
                 if item[0] == END:
                     self._end(False)

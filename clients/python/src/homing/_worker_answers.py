@@ -46,6 +46,8 @@ TOKENS_TYPE = "application/x-ndjson"
 ERROR_CHARACTERS_MAX = 1024
 #: How often a silent generator's client is looked at, in seconds, where nothing tells that it has left.
 LOOK_S = 0.2
+#: How long the end of an answer waits for an async generator that was closed.
+CLOSE_S_MAX = 10
 
 log = logging.getLogger("homing.worker")
 
@@ -147,8 +149,8 @@ class Place:
 
     def leave(self) -> None:
         """
-        The program is done with the request: another one may begin. Before the end of the answer is sent, so
-        that a router that has it finds the place free.
+        Another request may begin. Called when the program is done with this one and nothing of its answer
+        waits but the end, before that is sent: a router that has the end finds the place free.
         """
         with self._answers._changed:
             if self._is_left:
@@ -240,7 +242,7 @@ class Answers:
             self._bodies_bytes += body_bytes
             return Place(self, body_bytes)
 
-    def tokens(self, body: Union[bytes, bytearray], exchange: Exchange, place: Place) -> None:
+    def tokens(self, body: Union[bytes, bytearray], exchange: Exchange) -> None:
         """Generates, on the calling thread. Raises ClientGone when the client has left, and nothing else."""
         try:
             request = json.loads(body)
@@ -250,7 +252,6 @@ class Answers:
             context = Context(str(request.get("request_id", "")), exchange.has_left, exchange.gone)
             left = (request.get("stop_conditions") or {}).get("max_tokens")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            place.leave()
             exchange.reply(refusal(400, f"cannot read the request for token ids: {error}"))
             return
         outputs: Iterator[Output] = iter(())
@@ -276,7 +277,6 @@ class Answers:
                 outcome = "finished"
                 exchange.piece(_encoded({"token_ids": [], "finish_reason": "stop"}))
             outputs = _close(outputs)
-            place.leave()
             exchange.end()
         except ClientGone:
             outcome = "cancelled"
@@ -284,7 +284,6 @@ class Answers:
         except Exception as error:
             outcome = "failed"
             outputs = _close(outputs)
-            place.leave()
             _fail(error, exchange, has_head)
         finally:
             self._count(outcome, tokens)
@@ -345,7 +344,9 @@ class Answers:
         finally:
             close = getattr(outputs, "aclose", None)
             if close is not None:
-                asyncio.run_coroutine_threadsafe(close(), loop)
+                # Its place is taken until it has ended.
+                closing = asyncio.run_coroutine_threadsafe(close(), loop)
+                concurrent.futures.wait([closing], CLOSE_S_MAX)
 
 
 def refusal(status: int, message: str) -> Reply:

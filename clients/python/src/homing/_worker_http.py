@@ -13,7 +13,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Optional, Set
 
-from ._worker_answers import Answers, ClientGone, Exchange, Reply, refusal
+from ._worker_answers import Answers, ClientGone, Exchange, Place, Reply, refusal
 
 SILENCE_S_MAX = 300
 
@@ -91,7 +91,7 @@ class HttpPlane:
                 try:
                     body = self.rfile.read(body_bytes)
                     if len(body) == body_bytes:
-                        answers.tokens(body, _HttpExchange(self), place)
+                        answers.tokens(body, _HttpExchange(self, place))
                 except ClientGone:
                     self.close_connection = True
                 finally:
@@ -148,13 +148,15 @@ class HttpPlane:
 class _HttpExchange(Exchange):
     """An answer on a connection: pieces are chunks."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, place: Place) -> None:
         self._handler = handler
+        self._place = place
 
     def has_left(self) -> bool:
         return has_left(self._handler.connection)
 
     def reply(self, reply: Reply) -> None:
+        self._place.leave()
         try:
             self._handler.say(reply)
         except OSError as error:
@@ -178,6 +180,7 @@ class _HttpExchange(Exchange):
             raise ClientGone() from error
 
     def end(self) -> None:
+        self._place.leave()
         self.piece(b"")
 
 

@@ -171,7 +171,7 @@ export const listeningSettings = [
     max: 10_000,
     unit: 'requests',
     zeroMeans: 'none',
-    help: "Requests of the router's own, in memory and to no engine, one after the other while it has nothing else to do after its start. By them its code is compiled before clients need it: the first dozen requests of a process otherwise wait for some 200 ms of that. They are in no metric, receipt or log.",
+    help: "Requests of the router's own after its start, in memory and to no engine, one after the other while main has nothing else to do: its code is compiled by them before clients need it, where the first dozen requests of a process otherwise take some 100 ms. They are in no count of requests, receipt or log. There are none with --no-frontend, --router-mode direct or --gateway-threads above 1.",
   },
   {
     key: 'shutdownDelayMs',
