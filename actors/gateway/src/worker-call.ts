@@ -31,11 +31,13 @@ import {
   type BodyEdit,
   beforeGivenUp,
   editBody,
+  errorAnswerOf,
   isGivenUpAnswer,
   isJsonAnswer,
   isStreamAnswer,
   type StreamForm,
   StreamFormLearner,
+  textAfterMark,
   type UsageReport,
   UsageTap,
 } from '@homing/openai'
@@ -453,14 +455,18 @@ export class WorkerCall {
     const isClosed = how === 'closed'
     const cut = usage === undefined ? undefined : isClosed ? cutOf(answer, usage) : this.#lackOf(usage)
     if (cut !== undefined) this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
-    else if (isHeld && this.#isJson && isGivenUpAnswer(Buffer.concat(this.#heldBytes)))
-      this.#break({
-        reason: 'it gave up the request',
-        failure: 'protocol',
-        reusedConnection: false,
-        isGivenUp: true,
-      })
-    else this.#endWhole()
+    else {
+      const fault = isHeld && this.#isJson ? this.#faultOf(Buffer.concat(this.#heldBytes)) : undefined
+      if (fault === undefined) this.#endWhole()
+      else this.#break({ ...fault, failure: 'protocol', reusedConnection: false })
+    }
+  }
+
+  /** Why a whole body of a success is no answer. */
+  #faultOf(body: Uint8Array): Pick<BrokenCall, 'reason' | 'isGivenUp'> | undefined {
+    if (isGivenUpAnswer(body)) return { reason: 'it gave up the request', isGivenUp: true }
+    const said = this.#generates && this.sawError ? errorAnswerOf(body) : undefined
+    return said === undefined ? undefined : { reason: `answered with an error: ${said}` }
   }
 
   /** What an answer lacks that ended as HTTP has it. */
@@ -563,7 +569,7 @@ export class WorkerCall {
 
 /** Whether the first byte that is not blank begins neither an object nor a list. */
 function isNoJson(bytes: Uint8Array): boolean {
-  const first = bytes.find(byte => byte > 0x20)
+  const first = textAfterMark(bytes).find(byte => byte > 0x20)
   return first !== undefined && first !== 0x7b && first !== 0x5b
 }
 

@@ -1,5 +1,6 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
 export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
+export { textAfterMark } from './byte-order-mark.ts'
 export {
   type AnswerLimits,
   answerLimits,
@@ -11,7 +12,7 @@ export {
   unfitRequest,
   wantsUsage,
 } from './continued-request.ts'
-export { ContinuedStream, engineErrorOf, streamEnd } from './continued-stream.ts'
+export { ContinuedStream, engineErrorOf, errorAnswerOf, streamEnd } from './continued-stream.ts'
 export {
   type Delivered,
   type DeliveredForm,
