@@ -59,7 +59,7 @@ t.test('in pairs each router is alone, and stands beside itself as well', linuxO
   t.ok(results['stream CPU'].median > 0, 'the router takes CPU time')
   t.match(results['stream answers'].peers, { before: { ratio: 1 }, again: { ratio: 1 } }, 'the same answers')
   const planes = bench('--smoke', '--pairs', '1', 'parts=plane-stream', `against=${HERE}`)
-  t.strictSame([planes.status, planes.stderr], [2, 'bench: --pairs has no plane- parts\n'])
+  t.strictSame([planes.status, planes.stderr], [2, 'bench: --pairs has no plane- or legs- parts\n'])
 })
 
 t.test('routers differ in the request plane alone', linuxOnly, async t => {
