@@ -29,6 +29,7 @@ export function benchHelp(
   const options: (readonly [string, string])[] = [
     ['--smoke', 'tiny sizes and one run: shows that the bench works, and no more'],
     ['--runs N', 'runs, each in a process of its own (1 … 1000; 5, with --smoke 1)'],
+    ['--pairs N', 'instead: ours, peers and ours again in turns, ratios with their 95 % interval'],
     ...(peers === undefined
       ? []
       : [['--vs PEER,…', `others that do the same work: ${Object.keys(peers).join(', ')}`] as const]),

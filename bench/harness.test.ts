@@ -1,4 +1,6 @@
 import { spawnSync } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 
@@ -69,4 +71,64 @@ t.test('the last line of a bench is one JSON object, and the index agrees with t
     results: { mixed: { median: Number, min: Number, max: Number, unit: 'block op/s', ratio: Number } },
   })
   t.equal(line.results.scoreSum.median, line.results.scoreSum.peer)
+})
+
+const HARNESS = new URL('./harness.ts', import.meta.url).href
+const BASE = new URL('../packages/base/src/index.ts', import.meta.url).href
+
+/** A bench of one measure, which says whose packages it has: 5 of this checkout, else that of the other. */
+const ASKS_PACKAGES = `
+  const { isPaired, parameter, runBench } = await import(${JSON.stringify(HARNESS)})
+  const against = parameter('against', { smoke: '', full: '' })
+  const run = async () => {
+    const { ANSWER = 5 } = await import(${JSON.stringify(BASE)})
+    return { answer: { value: ANSWER, unit: 'ns' }, isPaired: { value: Number(isPaired), unit: '' } }
+  }
+  await runBench(
+    {
+      ...{ name: 'asks', question: 'Whose?', parts: ['a', 'b'], pins: ['isPaired'] },
+      targets: { answer: { floor: 1.1, goal: 0.5, timesPeer: 'before' } },
+      peers: against === '' ? {} : { before: { run, packagesOf: against } },
+    },
+    run,
+  )`
+
+t.test('pairs are new processes in changing order, with another checkout and with itself', async t => {
+  const folder = t.testdir({ 'bench.ts': ASKS_PACKAGES })
+  const other = join(folder, 'other')
+  mkdirSync(join(other, 'packages/base/src'), { recursive: true })
+  writeFileSync(join(other, 'packages/base/src/index.ts'), 'export const ANSWER = 4\n')
+  const asks = (...words: string[]) =>
+    spawnSync(process.execPath, [join(folder, 'bench.ts'), ...words], { encoding: 'utf8', timeout: 300_000 })
+
+  const { status, stdout, stderr } = asks('--pairs', '6', `against=${other}`)
+  t.equal(status, 0, stderr)
+  t.strictSame(
+    stderr.match(/(?<=done )\(.*\)/g),
+    [
+      '(ours, before, again)',
+      '(again, before, ours)',
+      '(before, again, ours)',
+      '(ours, again, before)',
+      '(again, ours, before)',
+      '(before, ours, again)',
+    ],
+    'each is as often before as behind each other one, and at each place',
+  )
+  t.match(
+    stderr,
+    /answer +5 ns .*; 1.25 \(95 %: 1.25 … 1.25\) × before \(4\); 1 \(95 %: 1 … 1\) × again \(5\)/,
+  )
+  t.match(stderr, /floor 1.1 × before missed; goal 0.5 × before missed/)
+  const { answer } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!).results
+  t.match(answer.peers, {
+    before: { ratio: 1.25, interval: [1.25, 1.25], values: [4, 4, 4, 4, 4, 4] },
+    again: { ratio: 1, interval: [1, 1] },
+  })
+  t.equal(answer.ratio, 1.25, 'the control is no peer to be measured by')
+
+  t.match(asks('--pairs', '2').stderr, /^bench: --pairs needs another side: against=PATH .*\n$/)
+  t.match(asks('--pairs', '0').stderr, /^bench: --pairs 0: not 1 … 1000\n$/)
+  t.match(asks('--pairs', '2', '--runs', '2').stderr, /^bench: --runs and --pairs: only one of them\n$/)
+  t.equal(asks('--pairs', '2', '--help').status, 0)
 })

@@ -1,7 +1,7 @@
 /**
  * Harness of the benches: parameters from the command line, runs in fresh processes, medians, one JSON line.
  *
- *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE]
+ *   pnpm bench NAME [--smoke] [--runs N | --pairs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE]
  *       [key=value …] [--help]
  *
  * A bench declares its parameters at the top of its module, then calls `runBench` once. People read
@@ -10,6 +10,12 @@
  * run colour the next; a bench of several parts has a process for each part of a run. With --vs the peers run
  * in turn with ours on the same input, and `ratio` is the median of ours ÷ peer over paired runs, to the best
  * of the peers when there are several. `out=` writes the same object with the values of every run to a file.
+ *
+ * `--pairs N` sees a few hundredths where runs of one process differ by a tenth: V8 makes something else of
+ * each. Ours, the peers (by default `before`, another checkout of this repository) and ours once more
+ * (`again`, the control) run N times in new processes, in an order that changes from one time to the next.
+ * Of each measure it tells the typical ratio to each of them with its 95 % interval (statistics.ts). The
+ * interval of the control is around 1, or the measurement is biased; no difference smaller than that is seen.
  *
  * Targets are printed as met or missed and change nothing else: a bench fails on a wrong answer, never on
  * time. But for --check: it compares with the file of an earlier run, and fails when a figure is worse than
@@ -23,7 +29,8 @@ import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { readHeader } from './bench-header.ts'
 import { benchHelp, type ParameterDefaults } from './bench-help.ts'
-import { median } from './statistics.ts'
+import { CHECKOUT_ENVIRONMENT } from './packages-of.ts'
+import { median, typicalRatio } from './statistics.ts'
 
 /** One measured value. */
 export interface Measure {
@@ -58,6 +65,8 @@ export interface Peer {
   readonly version?: () => string | undefined
   /** How to have it, for where it is not installed. */
   readonly install?: string
+  /** Path of another checkout: its packages and actors do the work in place of ours. */
+  readonly packagesOf?: string
 }
 
 /** The least that a measure should reach (`floor`), and the figure worth publishing (`goal`). */
@@ -92,6 +101,7 @@ interface Arguments {
   readonly smoke: boolean
   readonly json: boolean
   readonly runs: number | undefined
+  readonly pairs: number | undefined
   readonly versus: readonly string[]
   readonly check: string | undefined
   readonly out: string | undefined
@@ -101,8 +111,12 @@ interface Arguments {
 /** Tells a process of one run which peer does the work ('': ours), and then which part of it. */
 const CHILD_ENVIRONMENT = 'HOMING_BENCH_RUN'
 const OURS = ''
+/** Names of peers with --pairs: another checkout, and ours once more. */
+const BEFORE = 'before'
+const AGAIN = 'again'
 const RUNS_DEFAULT = 5
 const RUNS_MAX = 1000
+const PACKAGES_OF = new URL('packages-of.ts', import.meta.url).href
 /** Of what was given, in an error. */
 const SHOWN_CHARACTERS_MAX = 80
 
@@ -115,6 +129,9 @@ export const isSmoke = parsed.smoke
 
 /** The names behind --vs. */
 export const versus: readonly string[] = parsed.versus
+
+/** True with --pairs: each run is one side alone, and short. */
+export const isPaired = parsed.pairs !== undefined
 
 /** The value of `name=value`, else the default of the mode. Numbers stay numbers, texts texts. */
 export function parameter(name: string, defaults: { readonly smoke: number; readonly full: number }): number
@@ -144,15 +161,20 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
     if (!parameters.has(name)) usage(`unknown parameter ${name}; known: ${[...parameters.keys()].join(', ')}`)
   }
   const peers = new Map<string, Peer>()
-  for (const name of parsed.versus) {
+  const named = isPaired && parsed.versus.length === 0 ? [BEFORE] : parsed.versus
+  for (const name of named) {
     const peer = definition.peers?.[name]
+    if (peer === undefined && isPaired && name === BEFORE && !parsed.help)
+      usage('--pairs needs another side: against=PATH of another checkout, or --vs PEER')
     if (peer === undefined) {
+      if (parsed.help) continue
       usage(
         `unknown peer ${name.slice(0, SHOWN_CHARACTERS_MAX)}; known: ${Object.keys(definition.peers ?? {}).join(', ') || 'none'}`,
       )
     }
     peers.set(name, typeof peer === 'function' ? { run: peer } : peer)
   }
+  if (isPaired) peers.set(AGAIN, { run })
   if (parsed.help) {
     process.stdout.write(`${benchHelp(definition, readHeader(process.argv[1]!), parameterDefaults)}\n`)
     return
@@ -183,17 +205,21 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
       versions[name] = found
     }
   }
-  const runs = parsed.runs ?? (parsed.smoke ? 1 : RUNS_DEFAULT)
+  const runs = parsed.pairs ?? parsed.runs ?? (parsed.smoke ? 1 : RUNS_DEFAULT)
   const columns = [OURS, ...peers.keys()].map(who => new Column(who))
   for (let i = 0; i < runs; i++) {
     for (const part of definition.parts ?? ['']) {
-      for (const column of columns) {
+      for (const column of isPaired ? inTurn(columns, i) : columns) {
         const { who } = column
-        if (who !== OURS && peers.get(who)!.parts?.includes(part) === false) continue
-        column.add(i, part, parsed.smoke ? toRecord(await runOf(who)(part)) : runInFreshProcess(who, part))
+        const peer = peers.get(who)
+        if (peer?.parts?.includes(part) === false) continue
+        const isHere = parsed.smoke && !isPaired && peer?.packagesOf === undefined
+        const record = isHere ? toRecord(await runOf(who)(part)) : runInFreshProcess(who, part, peer)
+        column.add(i, part, record)
       }
     }
-    say(`  run ${i + 1} of ${runs} done`)
+    const order = inTurn(columns, i).map(({ who }) => (who === OURS ? 'ours' : who))
+    say(`  run ${i + 1} of ${runs} done${isPaired ? ` (${order.join(', ')})` : ''}`)
   }
   const result = report(definition, runs, columns, versions, absent)
   if (parsed.out !== undefined) writeFileSync(parsed.out, `${JSON.stringify(result, null, 1)}\n`)
@@ -237,9 +263,21 @@ function toRecord(outcome: Measures | Skip): RunRecord {
     : { measures: outcome, skipped: undefined }
 }
 
-function runInFreshProcess(who: string, part: string): RunRecord {
-  const result = spawnSync(process.execPath, [...process.execArgv, ...process.argv.slice(1)], {
-    env: { ...process.env, [CHILD_ENVIRONMENT]: JSON.stringify([who, part]) },
+/** So that in time each has been before and behind each other one as often, and at each place. */
+function inTurn<T>(all: readonly T[], turn: number): readonly T[] {
+  const first = Math.floor(turn / 2) % all.length
+  const order = [...all.slice(first), ...all.slice(0, first)]
+  return turn % 2 === 0 ? order : order.toReversed()
+}
+
+function runInFreshProcess(who: string, part: string, peer: Peer | undefined): RunRecord {
+  const packages = peer?.packagesOf === undefined ? [] : ['--import', PACKAGES_OF]
+  const result = spawnSync(process.execPath, [...process.execArgv, ...packages, ...process.argv.slice(1)], {
+    env: {
+      ...process.env,
+      [CHILD_ENVIRONMENT]: JSON.stringify([who, part]),
+      ...(peer?.packagesOf === undefined ? {} : { [CHECKOUT_ENVIRONMENT]: peer.packagesOf }),
+    },
     stdio: ['ignore', 'pipe', 'inherit'],
     encoding: 'utf8',
     maxBuffer: 64 << 20,
@@ -367,7 +405,7 @@ function report(
     node: process.version,
     cpu: `${cpus()[0]?.model ?? 'unknown'} × ${cpus().length}`,
     commit: commit(),
-    params: { ...Object.fromEntries(parameters), smoke: parsed.smoke, runs },
+    params: { ...Object.fromEntries(parameters), smoke: parsed.smoke, runs, isPaired },
     ...(parsed.versus.length === 0 ? {} : { vs: parsed.versus.join(',') }),
     ...(Object.keys(versions).length === 0 ? {} : { versions }),
     results,
@@ -411,14 +449,28 @@ function reportMeasure(
     )
     if (pairs.length === 0) continue
     const peer = spread(pairs.map(([, value]) => value)).median
-    const ratio = spread(pairs.map(([value, other]) => value / other))
-    ratios[who] = ratio.median
-    const entry = { median: peer, ratio: ratio.median, ratioMin: ratio.min, ratioMax: ratio.max }
+    const measuredRatios = pairs.map(([value, other]) => value / other)
+    const ratio = spread(measuredRatios)
+    const isTypical = isPaired && measuredRatios.every(each => each > 0 && each < Number.POSITIVE_INFINITY)
+    const typical = isTypical ? typicalRatio(measuredRatios) : undefined
+    const interval = typical?.interval?.map(rounded)
+    ratios[who] = typical === undefined ? ratio.median : rounded(typical.ratio)
+    const entry = {
+      median: peer,
+      ratio: ratios[who],
+      ratioMin: ratio.min,
+      ratioMax: ratio.max,
+      ...(interval === undefined ? {} : { interval }),
+    }
     result['peers'] = {
       ...(result['peers'] as object),
       [who]: { ...entry, values: pairs.map(([, value]) => value) },
     }
-    words.push(`${short(ratio.median)} (${short(ratio.min)} … ${short(ratio.max)}) × ${who} (${short(peer)})`)
+    const [low, high] = interval ?? [ratio.min, ratio.max]
+    const bounds = `${interval === undefined ? '' : '95 %: '}${short(low!)} … ${short(high!)}`
+    words.push(`${short(ratios[who])} (${bounds}) × ${who} (${short(peer)})`)
+    // The control is no peer to be measured by.
+    if (isPaired && who === AGAIN) continue
     const best = result['ratio'] as number | undefined
     if (best === undefined || (isMoreBetter(unit) ? ratios[who] < best : ratios[who] > best)) {
       result['peer'] = peer
@@ -492,6 +544,7 @@ function parseArguments(words: readonly string[]): Arguments {
   let smoke = false
   let json = false
   let runs: number | undefined
+  let pairs: number | undefined
   let versus: readonly string[] = []
   let check: string | undefined
   let out: string | undefined
@@ -509,6 +562,11 @@ function parseArguments(words: readonly string[]): Arguments {
       const text = operand()
       runs = Number(text)
       if (!Number.isInteger(runs) || runs < 1 || runs > RUNS_MAX) usage(`--runs ${text}: not 1 … ${RUNS_MAX}`)
+    } else if (option === '--pairs') {
+      const text = operand()
+      pairs = Number(text)
+      if (!Number.isInteger(pairs) || pairs < 1 || pairs > RUNS_MAX)
+        usage(`--pairs ${text}: not 1 … ${RUNS_MAX}`)
     } else if (option === '--vs') {
       const names = operand()
       if (names === undefined) usage('--vs needs the name of a peer')
@@ -521,10 +579,11 @@ function parseArguments(words: readonly string[]): Arguments {
     else if (!word.startsWith('-') && equals > 0) values.set(word.slice(0, equals), word.slice(equals + 1))
     else
       usage(
-        `unknown option ${word}; known: --help, --smoke, --runs N, --vs PEER,…, --check FILE, --json, key=value`,
+        `unknown option ${word}; known: --help, --smoke, --runs N, --pairs N, --vs PEER,…, --check FILE, --json, key=value`,
       )
   }
-  return { help, smoke, json, runs, versus, check, out, values }
+  if (runs !== undefined && pairs !== undefined) usage('--runs and --pairs: only one of them')
+  return { help, smoke, json, runs, pairs, versus, check, out, values }
 }
 
 /** Ends the process: the command line is wrong. */

@@ -23,7 +23,7 @@ if (name === undefined || name === '--help' || name === '-h') {
     process.stdout.write(`${each.padEnd(10)} ${question}\n`)
   }
   process.stdout.write(
-    '\npnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]\n' +
+    '\npnpm bench NAME [--smoke] [--runs N | --pairs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …]\n' +
       'pnpm bench NAME --help says what a bench does, and shows its parameters with their defaults.\n',
   )
 } else if (!names.includes(name)) {

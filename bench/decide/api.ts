@@ -35,7 +35,7 @@ import { SliceTrust } from '../../actors/gateway/src/slice-trust.ts'
 import { TokenWorkers } from '../../actors/gateway/src/tokens/token-workers.ts'
 import { promptOf as questionOf, type TokenIds } from '../../packages/homing/src/kv-router-options.ts'
 import { Metrics, MODEL_LABELS_DEFAULT } from '../../packages/metrics/src/index.ts'
-import type { Measure, Measures, Target } from '../harness.ts'
+import type { Measure, Measures } from '../harness.ts'
 import { median } from '../statistics.ts'
 import { fleetOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { type Arm, BATCH, BURST, House, type HouseParts, OPEN, PROMPTS } from './whole.ts'
@@ -207,12 +207,6 @@ export async function measureApi({ fleets, rounds }: ApiParameters): Promise<Mea
     measures[`api ÷ inside of ids, W=${workers}`] = ratioTo(ofIds)
   }
   return measures
-}
-
-export function apiTargets(fleets: readonly number[]): Readonly<Record<string, Target>> {
-  return Object.fromEntries(
-    fleets.map((workers): [string, Target] => [`api ÷ inside, W=${workers}`, { floor: 1.2, goal: 1.1 }]),
-  )
 }
 
 /** Asks as KvRouter does. */

@@ -21,18 +21,21 @@
  * Read it    nanoseconds per decision, mean of the loop, or median of the turns; a run is one process for
  *            each part. Outside of `policies` one prompt is decided again and again, so caches are warm: on a
  *            router that does other work, expect more. One machine only. `--vs naive`: arrays of records and
- *            a map of sets, for choose and decide.
+ *            a map of sets, for choose and decide. `--pairs 24 against=PATH`: with the packages of another
+ *            checkout (installed), CPU time of the thread in place of the clock; `hash` is a control where
+ *            the packages blocks and tokenization are the same in both.
  */
 
 import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import { seededRandom } from '@homing/base'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { BlockIndex } from '@homing/index'
 import { ActiveLoad } from '@homing/load'
 import { placementSettings } from '@homing/placement'
 import { FIXED_POLICY_NAMES, type SelectionSettings, Selector, selectionSettings } from '@homing/selection'
-import { type Measure, type Measures, parameter, runBench, type Target } from '../harness.ts'
-import { apiTargets, measureApi } from './api.ts'
+import { isPaired, type Measure, type Measures, parameter, runBench, type Target, usage } from '../harness.ts'
 import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { NaiveIndex, naiveChoose } from './naive.ts'
 import { Placer, requestOf } from './placer.ts'
@@ -52,6 +55,10 @@ const parts = parameter('parts', {
   smoke: 'costs,policies,queue,whole,api',
   full: 'costs,policies,queue,whole,api',
 }).split(',')
+
+const against = parameter('against', { smoke: '', full: '' })
+if (against !== '' && !existsSync(join(against, 'packages/placement')))
+  usage(`against=${against}: not a checkout of homing`)
 
 const FLEETS = [2, 32, 64, 1024, 10_000]
 const TEMPERATURES = [0, 0.7]
@@ -197,14 +204,21 @@ function nanosecondsEach(call: () => void): Measure {
   return { value: repeat(call, budgetMs), unit: 'ns' }
 }
 
+/** CPU time where processes are compared: what else the machine does must not count. */
+function nowMs(): number {
+  if (!isPaired) return performance.now()
+  const { user, system } = process.threadCpuUsage()
+  return (user + system) / 1000
+}
+
 function repeat(call: () => void, forMs: number): number {
-  const from = performance.now()
+  const from = nowMs()
   let calls = 0
   let elapsedMs = 0
   for (let batch = 1; elapsedMs < forMs; batch = Math.min(batch * 2, 1024)) {
     for (let i = 0; i < batch; i++) call()
     calls += batch
-    elapsedMs = performance.now() - from
+    elapsedMs = nowMs() - from
   }
   return (elapsedMs * 1e6) / calls
 }
@@ -253,8 +267,29 @@ function targets(): Readonly<Record<string, Target>> {
     ['auto with its guard ÷ linear, W=1024', of(4)],
     ...Object.entries(wholeTargets(WHOLE_FLEETS)),
     ...Object.entries(queueTargets(QUEUE_DEPTHS)),
-    ...Object.entries(apiTargets(WHOLE_FLEETS)),
+    ...WHOLE_FLEETS.map((workers): [string, Target] => [
+      `api ÷ inside, W=${workers}`,
+      { floor: 1.2, goal: 1.1 },
+    ]),
   ])
+}
+
+async function run(part: string): Promise<Measures> {
+  if (part === 'queue') {
+    return measureQueue({ depths: QUEUE_DEPTHS.filter(depth => depth <= depthMax), rounds })
+  }
+  if (part === 'api') {
+    // Loaded here, because another checkout may lack what it imports.
+    const { measureApi } = await import('./api.ts')
+    return measureApi({ fleets: WHOLE_FLEETS, rounds })
+  }
+  if (part === 'whole') return measureWhole({ fleets: WHOLE_FLEETS, rounds })
+  if (part !== 'policies') return ours()
+  return measurePolicies({
+    fleets: POLICY_FLEETS.filter(workers => workers <= decideWorkersMax),
+    blocks,
+    rounds,
+  })
 }
 
 await runBench(
@@ -262,20 +297,12 @@ await runBench(
     name: 'decide',
     question: 'What does one routing decision cost, from token ids to a worker?',
     parts,
-    peers: { naive: { run: naivePeer, parts: ['costs'] } },
+    peers: {
+      naive: { run: naivePeer, parts: ['costs'] },
+      ...(against === '' ? {} : { before: { run, packagesOf: against } }),
+    },
     targets: targets(),
+    pins: ['winnerSum'],
   },
-  part => {
-    if (part === 'queue') {
-      return measureQueue({ depths: QUEUE_DEPTHS.filter(depth => depth <= depthMax), rounds })
-    }
-    if (part === 'api') return measureApi({ fleets: WHOLE_FLEETS, rounds })
-    if (part === 'whole') return measureWhole({ fleets: WHOLE_FLEETS, rounds })
-    if (part !== 'policies') return ours()
-    return measurePolicies({
-      fleets: POLICY_FLEETS.filter(workers => workers <= decideWorkersMax),
-      blocks,
-      rounds,
-    })
-  },
+  run,
 )

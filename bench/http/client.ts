@@ -36,19 +36,39 @@ export async function sendAll(
   return answers
 }
 
-async function send(url: string, body: string): Promise<Answer> {
-  const sentMs = performance.now()
-  const reply = await new Promise<IncomingMessage>((resolve, reject) => {
-    request(`${url}/v1/chat/completions`, {
-      agent,
-      method: 'POST',
-      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) },
-      signal: AbortSignal.timeout(ANSWER_MS_MAX),
-    })
-      .once('response', resolve)
-      .once('error', reject)
-      .end(body)
-  })
+/**
+ * Sends `bodies` in order, one at a time, in two legs: as little as can be between the answer of the prefill
+ * engine and the call of the decode engine.
+ */
+export async function sendInLegs(
+  prefill: string,
+  decode: string,
+  bodies: readonly string[],
+): Promise<readonly Answer[]> {
+  const answers: Answer[] = []
+  for (const body of bodies) {
+    const asked = { ...JSON.parse(body), max_tokens: 1, stream: false, kv_transfer_params: ASKS }
+    delete asked.stream_options
+    const first = JSON.stringify(asked)
+    const rest = `${body.slice(0, -1)},"kv_transfer_params":`
+    const sentMs = performance.now()
+    const computed = JSON.parse((await received(await called(prefill, first))).toString())
+    answers.push(await send(decode, `${rest}${JSON.stringify(computed.kv_transfer_params)}}`, sentMs))
+  }
+  return answers
+}
+
+const ASKS = { do_remote_decode: true, do_remote_prefill: false }
+
+async function received(reply: IncomingMessage): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  for await (const piece of reply) pieces.push(piece as Buffer)
+  return Buffer.concat(pieces)
+}
+
+/** `sentMs`: when it began. */
+async function send(url: string, body: string, sentMs = performance.now()): Promise<Answer> {
+  const reply = await called(url, body)
   const pieces: Buffer[] = []
   let firstByteMs = 0
   for await (const piece of reply) {
@@ -64,6 +84,21 @@ async function send(url: string, body: string): Promise<Answer> {
     firstByteMs,
     pieces: pieces.length,
   }
+}
+
+/** The head of the answer is there. */
+function called(url: string, body: string): Promise<IncomingMessage> {
+  return new Promise<IncomingMessage>((resolve, reject) => {
+    request(`${url}/v1/chat/completions`, {
+      agent,
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) },
+      signal: AbortSignal.timeout(ANSWER_MS_MAX),
+    })
+      .once('response', resolve)
+      .once('error', reject)
+      .end(body)
+  })
 }
 
 function readWhole(text: string): { text: string; promptTokens: number } {

@@ -5,10 +5,12 @@
 
 import assert from 'node:assert/strict'
 import { fileURLToPath } from 'node:url'
+import { crc32 } from 'node:zlib'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import { type Measure, type Measures, parameter, percentile, Skip } from '../harness.ts'
+import { median } from '../statistics.ts'
 import { type Answer, sendAll } from './client.ts'
-import { cpuMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
+import { cpuMsOf, helperMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
 import { BLOCK_TOKENS, compilingBodies, newBodies, nextBodies, promptBodies } from './prompts.ts'
 import { routerFile } from './rivals.ts'
 import { untilExact } from './trust.ts'
@@ -51,6 +53,10 @@ interface Arm {
   readonly isRouter: boolean
   readonly answers: Answer[]
   cpuMs: number
+  /** The part of V8's own threads. */
+  helperMs: number
+  /** For a request of each slice. */
+  readonly sliceMs: number[]
 }
 
 /** Those that run without --vs. */
@@ -94,6 +100,29 @@ export async function runClosedPart(part: string, options: ClosedOptions): Promi
       return planeFigures(await measured(arms, workload), part)
     }
     return figures(await measured(await startArms(start, workload.speed, options), workload), part)
+  } finally {
+    await Promise.all(processes.map(started => started.stop()))
+  }
+}
+
+/** One run of one part, with one router and no other arm: of `checkout`. */
+export async function runAlonePart(
+  part: string,
+  { checkout, tokenizer }: Pick<ClosedOptions, 'checkout' | 'tokenizer'>,
+): Promise<Measures | Skip> {
+  if (!knowsCpuTime) return new Skip('the CPU time of another process is read from /proc, which is not here')
+  const processes: Stoppable[] = []
+  try {
+    const workload = workloadOf(part)
+    const engines = await startProcess(ENGINES, [String(engineCount), String(workload.speed), tokenizer])
+    processes.push(engines)
+    const router = await startProcess(routerFile(checkout), routerWords(tokenizer, engines.urls))
+    processes.push(router)
+    const arm: Arm = {
+      ...{ name: 'router', answers: [], cpuMs: 0, helperMs: 0, sliceMs: [] },
+      ...{ urls: router.urls, process: router, isRouter: true },
+    }
+    return aloneFigures(await measured([arm], workload), part)
   } finally {
     await Promise.all(processes.map(started => started.stop()))
   }
@@ -144,19 +173,26 @@ async function startArms(
   return Promise.all(
     names.map(async (name, i): Promise<Arm> => {
       const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
-      const arm = { name, answers: [], cpuMs: 0 }
+      const arm = { name, answers: [], cpuMs: 0, helperMs: 0, sliceMs: [] }
       if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
       if (name.startsWith('relay')) {
         const relay = await start(RELAY, [name === 'relay' ? 'pipe' : 'parse', ...engines])
         return { ...arm, urls: relay.urls, process: relay, isRouter: false }
       }
-      const router = await start(routerFile(name === 'homing' ? checkout : against), [
-        ...['router', '--host', '127.0.0.1', '--port', '0', '--log-level', 'warn', '--seed', '1'],
-        ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
-      ])
+      const router = await start(
+        routerFile(name === 'homing' ? checkout : against),
+        routerWords(tokenizer, engines),
+      )
       return { ...arm, urls: router.urls, process: router, isRouter: true }
     }),
   )
+}
+
+function routerWords(tokenizer: string, engines: readonly string[]): readonly string[] {
+  return [
+    ...['router', '--host', '127.0.0.1', '--port', '0', '--log-level', 'warn', '--seed', '1'],
+    ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
+  ]
 }
 
 /** Routers of this checkout that differ in the request plane alone, each with engines of its own. */
@@ -178,15 +214,14 @@ async function startPlaneArms(
   return Promise.all(
     names.map(async (name, i): Promise<Arm> => {
       const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
-      const arm = { name, answers: [], cpuMs: 0 }
+      const arm = { name, answers: [], cpuMs: 0, helperMs: 0, sliceMs: [] }
       if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
       if (name === 'relay') {
         const relay = await start(RELAY, ['pipe', ...engines])
         return { ...arm, urls: relay.urls, process: relay, isRouter: false }
       }
       const router = await start(routerFile(checkout), [
-        ...['router', '--host', '127.0.0.1', '--port', '0', '--log-level', 'warn', '--seed', '1'],
-        ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
+        ...routerWords(tokenizer, engines),
         ...['--request-plane', name, ...(name === 'nats' ? ['--nats', nats!] : [])],
       ])
       await isCalledOver(router.urls[0]!, name)
@@ -213,9 +248,15 @@ async function measured(arms: readonly Arm[], workload: Workload): Promise<reado
   for (let sent = 0; sent < workload.requests; sent += slice) {
     const prompts = take(Math.min(slice, workload.requests - sent))
     for (const arm of order) {
-      const before = arm.process === undefined ? 0 : cpuMsOf(arm.process.pid)
+      const pid = arm.process?.pid
+      const before = pid === undefined ? 0 : cpuMsOf(pid)
+      const helpersBefore = pid === undefined ? 0 : helperMsOf(pid)
       arm.answers.push(...(await sendAll(arm.urls, prompts, concurrency)))
-      if (arm.process !== undefined) arm.cpuMs += cpuMsOf(arm.process.pid) - before
+      if (pid === undefined) continue
+      const spentMs = cpuMsOf(pid) - before
+      arm.cpuMs += spentMs
+      arm.sliceMs.push(spentMs / prompts.length)
+      arm.helperMs += helperMsOf(pid) - helpersBefore
     }
     order = order.toReversed()
   }
@@ -290,6 +331,27 @@ function figures(arms: readonly Arm[], part: string): Measures {
       unit: 'tokens',
     },
   }
+}
+
+function aloneFigures([arm]: readonly Arm[], part: string): Measures {
+  const { answers, cpuMs, helperMs, sliceMs } = arm!
+  const count = answers.length
+  return {
+    [`${part} CPU`]: { value: cpuMs / count, unit: 'ms CPU' },
+    [`${part} CPU in most slices`]: { value: median(sliceMs), unit: 'ms CPU' },
+    [`${part} CPU of its threads`]: { value: (cpuMs - helperMs) / count, unit: 'ms CPU' },
+    [`${part} CPU of V8's`]: { value: helperMs / count, unit: 'ms CPU' },
+    ...(part.endsWith('stream') && {
+      [`${part} pieces`]: { value: sum(answers.map(({ pieces }) => pieces)) / count, unit: '' },
+    }),
+    [`${part} overlap`]: { value: overlapShare(arm!) * 100, unit: '% of the prompt' },
+    [answersPin(part)]: { value: sum(answers.map(({ text }) => crc32(text))), unit: '' },
+  }
+}
+
+/** Name of the measure that is the same where all answers of a part are. */
+export function answersPin(part: string): string {
+  return `${part} answers`
 }
 
 function planeFigures(arms: readonly Arm[], part: string): Measures {

@@ -1,12 +1,13 @@
 /**
- * Simulated engines in a process of their own. `engines.ts COUNT SPEED TOKENIZER [PLANES [NATS]]`: prints one
- * line when all serve, with their URLs, and ends when its standard input does. PLANES has the request plane
- * of each, with commas between them; without it all are called over HTTP. Over NATS, at the broker NATS, the
- * process relays to its engines.
+ * Simulated engines in a process of their own. `engines.ts COUNT SPEED TOKENIZER [PLANES [NATS [ROLES]]]`:
+ * prints one line when all serve, with their URLs, and ends when its standard input does. PLANES has the
+ * request plane of each, with commas between them; without it all are called over HTTP. Over NATS, at the
+ * broker NATS, the process relays to its engines. ROLES has the part of a request that each takes; without it
+ * all take whole ones.
  */
 
 import { createActorSystem } from '@homing/actor'
-import { engine } from '@homing/engine'
+import { type EngineRole, engine } from '@homing/engine'
 import { register, requestSubjectOf } from '@homing/publisher'
 
 const START_MS_MAX = 60_000
@@ -16,12 +17,14 @@ const tokenizer = process.argv[4]!
 const system = await createActorSystem({ name: 'engines', logLevel: 'error' })
 const planes = (process.argv[5] ?? '').split(',')
 const nats = process.argv[6] ?? ''
+const roles = (process.argv[7] ?? '').split(',') as readonly (EngineRole | '')[]
 const refs = Array.from({ length: count }, (_, number) =>
   system.spawn(engine, {
     name: `engine-${number}`,
     args: {
       ...{ port: 0, eventsPort: 0, replayPort: 0, tokenizer, speed },
       ...(planes[number] === 'tcp' ? { requestPlane: 'tcp' as const } : {}),
+      role: roles[number] || 'both',
     },
   }),
 )

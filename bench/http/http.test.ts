@@ -47,6 +47,21 @@ t.test('a router stands beside the relays and beside the router of another check
   }
 })
 
+t.test('in pairs each router is alone, and stands beside itself as well', linuxOnly, async t => {
+  const { status, stdout, stderr } = bench('--smoke', '--pairs', '1', 'parts=stream', `against=${HERE}`)
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+  const ratio = { ratio: Number, values: [Number] }
+  t.match(results['stream CPU'], {
+    ...{ unit: 'ms CPU', peers: { before: ratio, again: ratio } },
+    floor: { value: 1.03, timesPeer: 'before', is: /^(met|missed)$/ },
+  })
+  t.ok(results['stream CPU'].median > 0, 'the router takes CPU time')
+  t.match(results['stream answers'].peers, { before: { ratio: 1 }, again: { ratio: 1 } }, 'the same answers')
+  const planes = bench('--smoke', '--pairs', '1', 'parts=plane-stream', `against=${HERE}`)
+  t.strictSame([planes.status, planes.stderr], [2, 'bench: --pairs has no plane- or legs- parts\n'])
+})
+
 t.test('routers differ in the request plane alone', linuxOnly, async t => {
   const { status, stdout, stderr } = bench('--smoke', 'parts=plane-stream')
   t.equal(status, 0, stderr)
@@ -59,6 +74,19 @@ t.test('routers differ in the request plane alone', linuxOnly, async t => {
   }
   for (const arm of ['direct', 'http', 'tcp', 'relay'])
     t.match(results, { [`plane-stream first byte ${arm}`]: { median: Number, unit: 'ms' } })
+})
+
+t.test('a request in two legs stands beside a whole one', linuxOnly, async t => {
+  const { status, stdout, stderr } = bench('--smoke', 'parts=legs-1k', `against=${HERE}`)
+  t.equal(status, 0, stderr)
+  const { results } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+  for (const arm of ['whole', 'apart', 'before']) {
+    t.ok(results[`legs-1k ${arm}`].median > 0, 'the router takes CPU time')
+    t.match(results[`legs-1k first byte ${arm}`], { median: Number, unit: 'ms' })
+  }
+  t.match(results['legs-1k apart ÷ whole'], { floor: { value: 1.6, is: /^(met|missed)$/ } })
+  t.match(results['legs-1k first byte added apart'], { unit: 'ms', floor: { value: 2 } })
+  t.match(results['legs-1k apart ÷ before'], { median: Number })
 })
 
 t.test('a path that is no checkout is one clear line and exit code 2', async t => {

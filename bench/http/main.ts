@@ -10,6 +10,8 @@
  *            the directory of a tokenizer for routers and engines.
  *            Parts plane-stream and plane-whole: stream and whole once more, through routers that differ in
  *            their request plane (`--request-plane`) alone; KV events come over ZeroMQ to all of them.
+ *            Parts legs-1k, legs-12k, legs-100k: stream with prompts of that length, in two legs: one engine
+ *            computes prompts, one answers.
  *            Parts open-…: one server at a time between a load and mock engines that answer at once, in an
  *            open loop. open-seen-N: three quarters of each prompt came before; open-new-N: new text;
  *            open-next-N: the next turn of a conversation; 1k at 200/s, 12k at 25/s, 100k at 3/s, one token
@@ -17,11 +19,13 @@
  *            with p99 < `rateP99MsMax` and nothing lost. With -events behind it the engines publish the
  *            blocks of each prompt (frames made before the load), without it nothing. --vs runs these
  *            parts, with others in turn; `against=` makes `before` one of them.
- * Arms       direct       client → engine
+ * Arms       direct       client → engine; of legs-…: client → the one engine, client → the other
  *            relay        a Node program that takes the engines in turn and pipes both bodies
  *            relay parse  the same, with the body read whole and given to JSON.parse
  *            homing       the router of this checkout, with KV events and a tokenizer of its own
  *            before       the router of another checkout (installed), with `against=PATH`
+ *            whole, apart of legs-…: the router of this checkout before two engines that take whole
+ *                         requests, or one leg each
  *            http, tcp, nats   of plane-…: the router of this checkout, by how it calls its engines; nats
  *                         where nats-server is installed: there the engines' process also relays to itself
  *            The engines of these parts are ten times as fast, which changes how long a part takes.
@@ -47,9 +51,19 @@
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
+ *            `--pairs 24 against=PATH`: one router at a time, new processes for each, and the ratio of CPU
+ *            times with its 95 % interval, beside that of this router to itself. `of V8's`: compiler and
+ *            collector, which take between a tenth and a quarter, by process; `of its threads` is all else.
+ *            `in most slices` is the median of slices, which leaves out those that V8 compiled in.
+ *            `parts=stream slice=64 warmUp=1000 requests=512 concurrency=16` warms with 512 of the part
+ *            itself. Answers are the same at all.
  *            plane-…: `tcp ÷ http` is the CPU time of the router process for a request over TCP, by that over
  *            HTTP, of the same run; at most 1.1 is the floor. `--runs 7` for a verdict. Broker and engines
  *            are not in it.
+ *            legs-…: `apart ÷ whole` is the CPU time of the router for a request in two legs, by that of a
+ *            whole one; at most 1.6 is the floor. `first byte added`: what the router adds to that of the
+ *            direct arm, which has prefill, transfer and two calls in it, as a median over requests that are
+ *            alone; at most 2 ms is the floor, on a machine where nothing else runs.
  *            Open parts: `CPU` of the server and all its children for a request; `added` is less what the
  *            same load met directly a moment before; `lag` is how late the load was, `other cores` what
  *            else ran: "do not trust" says when one of them, or the core of the load, was the limit.
@@ -58,8 +72,18 @@
 
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { type Measures, type Peer, parameter, runBench, type Skip, usage, versus } from '../harness.ts'
-import { CLOSED_PARTS, isClosedPart, runClosedPart } from './closed-parts.ts'
+import {
+  isPaired,
+  type Measures,
+  type Peer,
+  parameter,
+  runBench,
+  type Skip,
+  usage,
+  versus,
+} from '../harness.ts'
+import { answersPin, CLOSED_PARTS, isClosedPart, runAlonePart, runClosedPart } from './closed-parts.ts'
+import { isLegsPart, LEGS_PARTS, runLegsPart } from './legs-parts.ts'
 import { type Arm, isOpenPart, OPEN_PARTS, runOpenPart } from './open-parts.ts'
 import { TINY_TOKENIZER } from './prompts.ts'
 import {
@@ -74,20 +98,23 @@ import {
   versionOf,
 } from './rivals.ts'
 
+const ALONE_PARTS = CLOSED_PARTS.filter(name => !name.startsWith('plane-'))
 const HERE = fileURLToPath(new URL('../..', import.meta.url))
 
 const against = parameter('against', { smoke: '', full: '' })
 const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
-const isComparison = versus.length > 0
+const isComparison = versus.length > 0 && !isPaired
 const partNames = parameter('parts', {
   smoke: isComparison ? 'open-seen-1k,open-rate' : 'stream,whole,next-1k',
-  full: (isComparison ? OPEN_PARTS : CLOSED_PARTS).join(','),
+  full: (isComparison ? OPEN_PARTS : isPaired ? ALONE_PARTS : [...CLOSED_PARTS, ...LEGS_PARTS]).join(','),
 }).split(',')
 
-const unknownPart = partNames.find(name => !isClosedPart(name) && !isOpenPart(name))
+if (isPaired && partNames.some(name => name.startsWith('plane-') || isLegsPart(name)))
+  usage('--pairs has no plane- or legs- parts')
+const unknownPart = partNames.find(name => !isClosedPart(name) && !isLegsPart(name) && !isOpenPart(name))
 if (unknownPart !== undefined) {
   usage(
-    `parts=${unknownPart.slice(0, 80)}: not stream, whole, plane-stream, plane-whole, new-Nk, next-Nk, open-seen-Nk, open-new-Nk or open-next-Nk (1k, 12k, 100k), ` +
+    `parts=${unknownPart.slice(0, 80)}: not stream, whole, plane-stream, plane-whole, legs-Nk, new-Nk, next-Nk, open-seen-Nk, open-new-Nk or open-next-Nk (1k, 12k, 100k), ` +
       'open-stream or open-rate; those of open- also with -events',
   )
 }
@@ -134,18 +161,35 @@ const peers: Readonly<Record<string, Peer>> = Object.fromEntries(
     const own = rival === undefined ? {} : { version: () => toldVersion(rival), install: howToInstall(rival) }
     return [
       arm.name,
-      { run: part => runOpenPart(part, arm, tokenizer), parts: partNames.filter(isOpenPart), ...own },
+      { run: part => runOf(arm, part), parts: partNames.filter(part => isPartOf(arm, part)), ...own },
     ]
   }),
 )
 
-function run(part: string): Promise<Measures | Skip> {
-  if (isOpenPart(part)) return runOpenPart(part, HOMING, tokenizer)
-  return runClosedPart(part, { checkout: HERE, against, tokenizer })
+/** Only routers of a checkout have closed parts, with --pairs. */
+function isPartOf({ name }: Arm, part: string): boolean {
+  return isOpenPart(part) || (isPaired && name === 'before')
 }
 
+function runOf(arm: Arm, part: string): Promise<Measures | Skip> {
+  return isOpenPart(part)
+    ? runOpenPart(part, arm, tokenizer)
+    : runAlonePart(part, { checkout: against, tokenizer })
+}
+
+function run(part: string): Promise<Measures | Skip> {
+  if (isOpenPart(part)) return runOpenPart(part, HOMING, tokenizer)
+  if (isPaired) return runAlonePart(part, { checkout: HERE, tokenizer })
+  const options = { checkout: HERE, against, tokenizer }
+  return isLegsPart(part) ? runLegsPart(part, options) : runClosedPart(part, options)
+}
+
+/** With --pairs: this checkout by the other one. */
+const PAIRED = { floor: 1.03, goal: 1, timesPeer: 'before' }
 const RATIO = { floor: 1.05, goal: 1 }
 const PLANE = { floor: 1.1, goal: 1 }
+const LEGS = { floor: 1.6, goal: 1.3 }
+const LEGS_ADDED_MS = { floor: 2, goal: 1 }
 const SHORT = { floor: 2, goal: 1.5 }
 const LONG = { floor: 1.5, goal: 1 }
 await runBench(
@@ -155,6 +199,12 @@ await runBench(
     parts: partNames,
     peers,
     targets: {
+      'stream CPU': PAIRED,
+      'stream CPU in most slices': PAIRED,
+      'stream CPU of its threads': PAIRED,
+      'whole CPU': PAIRED,
+      'whole CPU in most slices': PAIRED,
+      'whole CPU of its threads': PAIRED,
       'stream homing ÷ before': RATIO,
       'whole homing ÷ before': RATIO,
       'whole homing ÷ relay parse': SHORT,
@@ -163,7 +213,14 @@ await runBench(
       'next-100k homing ÷ relay parse': LONG,
       'plane-stream tcp ÷ http': PLANE,
       'plane-whole tcp ÷ http': PLANE,
+      ...Object.fromEntries(
+        LEGS_PARTS.flatMap(part => [
+          [`${part} apart ÷ whole`, LEGS],
+          [`${part} first byte added apart`, LEGS_ADDED_MS],
+        ]),
+      ),
     },
+    pins: partNames.filter(part => !isLegsPart(part)).map(answersPin),
   },
   run,
 )

@@ -231,6 +231,11 @@ t.test('one router', async t => {
   t.test('refuses arguments of another type in each call, and books nothing', async t => {
     const OPTION = 'HOMING_LIBRARY_BAD_OPTION'
     const ID = 'HOMING_GATEWAY_BAD_RESERVATION_ID'
+    for (const settings of [undefined, null, 7, 'abc', [], { workers, model: 7 }, { workers, model: null }])
+      await t.rejects(KvRouter.start(settings as never), { code: OPTION }, inspect(settings))
+    const SETTINGS = 'HOMING_CONFIG_BAD_SETTINGS'
+    for (const given of [null, 7, [], { demoEngine: 1 }, { port: 8001 }])
+      await t.rejects(startDemoFleet(given as never), { code: SETTINGS }, inspect(given))
     const cyclic: unknown[] = []
     cyclic.push(cyclic)
     const tokens: readonly unknown[] = [

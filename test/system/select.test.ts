@@ -109,6 +109,14 @@ t.test('workers change: what they are wanted for, their limits, where they are',
   t.match(await ask(), { status: 200, json: { worker_id: 8 } })
   t.match(await ask({ pinned_worker: 7 }), { status: 503, json: { error: /7\/0 \(draining: / } })
   t.strictSame((await loadsOf(s))[0], [7, 0, 9, 2, 1], 'it has its requests still')
+  await s.post('/workers', { worker_id: 9, model_name: MODEL, block_size: BLOCK })
+  const pinned = {
+    status: 503,
+    json: { code: 'HOMING_SELECT_PINNED_NOWHERE', error: /worker 9, which is incomplete/ },
+  }
+  t.match(await ask({ pinned_worker: 9 }), pinned)
+  t.match(await ask({ pinned_worker: { worker_id: 9, dp_rank: 0 } }), pinned)
+  t.equal((await s.call('DELETE', '/workers/9')).status, 200)
   t.equal((await s.call('PATCH', '/workers/8', { lifecycle: 'unschedulable' })).status, 200)
   t.equal((await ask()).status, 503)
   t.equal((await s.get('/ready')).status, 503)

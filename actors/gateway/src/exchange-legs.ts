@@ -21,7 +21,6 @@ import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type ErrorRecord, type Random, toErrorRecord } from '@homing/base'
 import { handoverOf, topologyOf } from '@homing/fleet'
 import type { BodyHold } from '@homing/http'
-import { scanRequest, usageEdit } from '@homing/openai'
 import {
   type Decision,
   decodeLeg,
@@ -36,15 +35,7 @@ import {
 } from '@homing/placement'
 import { NoHandoverError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
-import {
-  bodyOfDecodeLeg,
-  hasNoTies,
-  type MeetingPoint,
-  meetingBody,
-  prefillBody,
-  readPrefillAnswer,
-  roomFor,
-} from './leg-bodies.ts'
+import { LegBodies, readPrefillAnswer, roomFor } from './leg-bodies.ts'
 import type { Placement, Placements } from './placement.ts'
 import { ALL_BUSY, DEADLINE, MODEL_NOT_FOUND } from './placing-codes.ts'
 import { type PrefillEnd, PrefillLeg, type PrefillLegParts } from './prefill-leg.ts'
@@ -167,7 +158,8 @@ export class ExchangeLegs {
     // Its error names the models that there are.
     if (!isPinned && !pools.serves(routing.model)) return { kind: 'place' }
     if (!isPinned && pools.state(routing.model) !== 'active') return this.#alone('inactive', routing)
-    const isFit = hasOnePrompt(request) && hasNoTies(upstream.body!)
+    const bodies = new LegBodies(upstream.body!)
+    const isFit = bodies.hasOnePrompt(legs!.route) && bodies.hasNoTies
     const hasRoom = isFit && this.#hasRoom(upstream.body!)
     // What is unfit is served whole all the same; for want of room only where no hand-over is asked for.
     const why = isFit ? NO_ROOM : UNFIT
@@ -179,7 +171,7 @@ export class ExchangeLegs {
     // Its client has left meanwhile.
     if (turn !== this.#turn) return new Promise(() => {})
     if (stays !== undefined) return this.#whole(stays)
-    return this.#prefill(request, ageMs)
+    return this.#prefill(request, bodies, ageMs)
   }
 
   /** As it is placed next. */
@@ -203,9 +195,7 @@ export class ExchangeLegs {
   /** As the worker gets it. */
   upstream(upstream: UpstreamRequest): UpstreamRequest {
     if (this.#handed === undefined) return upstream
-    const { body } = this.#handed
-    const edit = upstream.usageEdit === undefined ? undefined : usageEdit(body, scanRequest(body))
-    return { ...upstream, body, usageEdit: edit }
+    return { ...upstream, body: this.#handed.body }
   }
 
   /**
@@ -287,7 +277,7 @@ export class ExchangeLegs {
 
   // ── The prefill leg ──────────────────────────────────────────────────────────────────────────
 
-  async #prefill(request: LegsRequest, ageMs: number): Promise<LegsEnd> {
+  async #prefill(request: LegsRequest, bodies: LegBodies, ageMs: number): Promise<LegsEnd> {
     const { metrics, placements, context } = this.#parts
     const { routing, legs, waiting } = request
     const isPinned = legs!.prefillPin !== undefined
@@ -311,17 +301,17 @@ export class ExchangeLegs {
       if (worker !== undefined && handoverOf(worker) === 'bootstrap' && worker.bootstrap !== undefined) {
         const { host, port } = worker.bootstrap
         const room = roomFor(this.#random.bytes(8), worker.keys.length, answer.dpRank)
-        this.#meet(request, placement, answer, { host, port: port.value, room }, topologyOf(worker))
+        const body = bodies.meeting({ host, port: port.value, room })
+        this.#meet(request, placement, answer, body, topologyOf(worker))
         return { kind: 'place' }
       }
-      const body = prefillBody(request.upstream.body!, legs!.route)
-      const leg = this.#leg(request, placement, answer, body, waitedMs)
+      const leg = this.#leg(request, placement, answer, bodies.prefill(legs!.route), waitedMs)
       this.#running = leg
       const beganMs = this.#nowMs
       const end = await leg.run()
       this.#running = undefined
       this.#tookMs += this.#nowMs - beganMs
-      const next = end.kind === 'answered' ? this.#handOver(request, answer, end) : undefined
+      const next = end.kind === 'answered' ? this.#handOver(request, bodies, answer, end) : undefined
       if (next !== undefined) return next
       const reason = end.kind === 'answered' ? 'its answer hands nothing over' : end.reason
       const { worker: key } = answer
@@ -338,11 +328,11 @@ export class ExchangeLegs {
 
   /** Undefined: it hands nothing over. */
   #handOver(
-    request: LegsRequest,
+    { routing }: LegsRequest,
+    bodies: LegBodies,
     decision: Decision,
     answer: PrefillEnd & { readonly kind: 'answered' },
   ): LegsEnd | undefined {
-    const { routing, upstream } = request
     const read = readPrefillAnswer(answer.body)
     if (read?.params !== undefined) {
       const worker = this.#parts.pools.worker(decision.workerId)
@@ -351,7 +341,7 @@ export class ExchangeLegs {
         prefillId: decision.id,
         topology: worker === undefined ? [] : topologyOf(worker),
         decision,
-        body: bodyOfDecodeLeg(upstream.body!, read.params),
+        body: bodies.decode(read.params),
         leg: undefined,
       }
       this.#ended('handed_over')
@@ -368,10 +358,9 @@ export class ExchangeLegs {
     request: LegsRequest,
     placement: Placement,
     decision: Decision,
-    point: MeetingPoint,
+    body: Uint8Array,
     topology: readonly string[],
   ): void {
-    const body = meetingBody(request.upstream.body!, point)
     this.#handed = {
       handover: 'bootstrap',
       prefillId: decision.id,
@@ -485,19 +474,3 @@ const LEG_BODIES = 2
 const NO_ROOM =
   'the bodies of its legs would be more than all bodies may have together: see --max-bodies-bytes'
 const UNFIT = 'several prompts, and members such as echo or kv_transfer_params, need one worker for all of it'
-
-/** Several prompts would have to be several requests. */
-function hasOnePrompt({ upstream, legs }: LegsRequest): boolean {
-  const body = upstream.body!
-  if (legs!.route !== 'completions') return true
-  const prompt = scanRequest(body).byName.get('prompt')?.value
-  return prompt === undefined || !hasLists(body, prompt.start, prompt.end)
-}
-
-/** A list of texts or of lists. */
-function hasLists(body: Uint8Array, start: number, end: number): boolean {
-  if (body[start] !== 0x5b) return false
-  let at = start + 1
-  while (at < end && body[at]! <= 0x20) at++
-  return body[at] === 0x22 || body[at] === 0x5b
-}

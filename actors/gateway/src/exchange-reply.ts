@@ -11,6 +11,7 @@
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { AlikeEvents } from '@homing/openai'
 import type { Decision } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import { ClientAnswer } from './client-answer.ts'
@@ -65,12 +66,15 @@ export class ExchangeReply {
   relay(bytes: Uint8Array, call: WorkerCall | undefined, decision: Decision): boolean {
     // Noted before the client sees the id, because it may ask for that response at once.
     if (!this.#isResponseNoted) this.#noteResponse(call?.usage?.responseId, decision)
-    return this.pass(bytes)
+    return this.pass(bytes, call?.alikeIn(bytes))
   }
 
-  /** Passes whole events of a stream on, or bytes of any other answer. False: as `relay`. */
-  pass(bytes: Uint8Array): boolean {
-    return this.#answer.data(this.#continuation.passed(bytes))
+  /**
+   * Passes whole events of a stream on, or bytes of any other answer. `alike`: what is known of them. False:
+   * as `relay`.
+   */
+  pass(bytes: Uint8Array, alike?: AlikeEvents): boolean {
+    return this.#answer.data(this.#continuation.passed(bytes, alike))
   }
 
   /** Whole events that were held back are the last that the client gets of this worker. */

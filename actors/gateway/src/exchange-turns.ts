@@ -53,6 +53,8 @@ export class ExchangeTurns {
   #nextOfferMs = Number.NEGATIVE_INFINITY
   /** Id of the worker at which its stream stays, since no other one can go on with it. */
   #staysAt: string | undefined
+  /** Why its last worker was left; undefined: none was. */
+  #leftBecause: ErrorRecord | undefined
 
   constructor(parts: TurnsParts, steps: ExchangeSteps, end: ExchangeEnd, owner: TurnsOwner) {
     this.#parts = parts
@@ -77,6 +79,12 @@ export class ExchangeTurns {
       mayCallAgain: !calls.isRepeated,
       isHedging: calls.isHedging,
     }
+  }
+
+  /** What its client is told where no other worker takes it: also why it needs another one. */
+  unplaced(error: ErrorRecord): ErrorRecord {
+    const because = this.#leftBecause
+    return because === undefined ? error : { ...error, message: `${error.message}; ${because.message}` }
   }
 
   /** The prefill leg has failed while the decode leg waits for it. */
@@ -165,6 +173,7 @@ export class ExchangeTurns {
     if (why === 'drained') failures.leftBlameless(workerId)
     else failures.left(workerId)
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
+    this.#leftBecause = error
     const second = calls.take(0)
     const otherLeg = second?.placement.id
     const outcome = why === 'drained' ? 'aborted' : 'error'

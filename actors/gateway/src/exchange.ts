@@ -235,7 +235,7 @@ export class Exchange {
         const cutBy = end.kind === 'unplaced' ? continuation.notPlaced() : undefined
         if (cutBy !== undefined) this.#end.fail(cutBy)
         else if (isFirst || end.kind === 'refused') this.#end.refuse(fromErrorRecord(end.error))
-        else this.#end.fail(end.error)
+        else this.#end.fail(this.#turns.unplaced(end.error))
       }
     } catch (thrown) {
       this.#fault(thrown)

@@ -1,6 +1,7 @@
 /**
  * Leg bodies: what the two legs of a request are sent, and what the answer of the first one says. The bytes
- * of the client with the named members changed, and nothing else.
+ * of the client with the named members changed, and nothing else. They are scanned once, before the prefill
+ * leg: a long prompt takes a millisecond to scan, and the decode leg waits for nothing but its blocks.
  *
  *   kv_transfer   prefill   one token, no stream, one choice; `kv_transfer_params` ask for a hand-over
  *                 decode    the client's request, with the `kv_transfer_params` of that answer
@@ -11,7 +12,7 @@
 
 import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { parseJson } from '@homing/base'
-import { editMembers, scanRequest } from '@homing/openai'
+import { editMembers, type RequestScan, scanRequest } from '@homing/openai'
 
 /** Members that bound the answer, by route; the first is added where a request has none. */
 const LIMITS: Readonly<Record<CompletionRoute, readonly string[]>> = {
@@ -55,35 +56,64 @@ export interface MeetingPoint {
   readonly room: string
 }
 
-/** Whether the members of a body let it go in two legs. */
-export function hasNoTies(body: Uint8Array): boolean {
-  const { byName } = scanRequest(body)
-  return !TIED.some(name => byName.has(name))
+/** The legs of one request. Throws MalformedJsonError where its body is no JSON object. */
+export class LegBodies {
+  readonly #body: Uint8Array
+  readonly #scan: RequestScan
+
+  constructor(body: Uint8Array) {
+    this.#body = body
+    this.#scan = scanRequest(body)
+  }
+
+  /** Whether its members let it go in two legs. */
+  get hasNoTies(): boolean {
+    return !TIED.some(name => this.#scan.byName.has(name))
+  }
+
+  /** Several prompts would have to be several requests. */
+  hasOnePrompt(route: CompletionRoute): boolean {
+    if (route !== 'completions') return true
+    const prompt = this.#scan.byName.get('prompt')?.value
+    return prompt === undefined || !hasLists(this.#body, prompt.start, prompt.end)
+  }
+
+  prefill(route: CompletionRoute): Uint8Array {
+    const has = (name: string): boolean => this.#scan.byName.has(name)
+    const given = LIMITS[route].filter(has)
+    const limits = given.length > 0 ? given : LIMITS[route].slice(0, 1)
+    const set: Record<string, string> = {}
+    for (const name of limits) set[name] = '1'
+    if (has('stream')) set['stream'] = 'false'
+    if (has('n')) set['n'] = '1'
+    // The response of this leg is not asked for by its id.
+    if (route === 'responses') set['store'] = 'false'
+    set['kv_transfer_params'] = ASKS_FOR_HANDOVER
+    return editMembers(this.#body, this.#scan, { set, cut: CUT })
+  }
+
+  /**
+   * With what the prefill leg handed over. Without ties, this and `meeting` only add behind the last member,
+   * so an edit of the client's body that asks for usage holds for them as well.
+   */
+  decode(transferParams: string): Uint8Array {
+    return editMembers(this.#body, this.#scan, { set: { kv_transfer_params: transferParams } })
+  }
+
+  /** Of both legs, where they meet by themselves. */
+  meeting({ host, port, room }: MeetingPoint): Uint8Array {
+    return editMembers(this.#body, this.#scan, {
+      set: { bootstrap_host: JSON.stringify(host), bootstrap_port: String(port), bootstrap_room: room },
+    })
+  }
 }
 
-export function prefillBody(body: Uint8Array, route: CompletionRoute): Uint8Array {
-  const scan = scanRequest(body)
-  const has = (name: string): boolean => scan.byName.has(name)
-  const given = LIMITS[route].filter(has)
-  const limits = given.length > 0 ? given : LIMITS[route].slice(0, 1)
-  const set: Record<string, string> = {}
-  for (const name of limits) set[name] = '1'
-  if (has('stream')) set['stream'] = 'false'
-  if (has('n')) set['n'] = '1'
-  // The response of this leg is not asked for by its id.
-  if (route === 'responses') set['store'] = 'false'
-  set['kv_transfer_params'] = ASKS_FOR_HANDOVER
-  return editMembers(body, scan, { set, cut: CUT })
-}
-
-export function bodyOfDecodeLeg(body: Uint8Array, transferParams: string): Uint8Array {
-  return editMembers(body, scanRequest(body), { set: { kv_transfer_params: transferParams } })
-}
-
-export function meetingBody(body: Uint8Array, { host, port, room }: MeetingPoint): Uint8Array {
-  return editMembers(body, scanRequest(body), {
-    set: { bootstrap_host: JSON.stringify(host), bootstrap_port: String(port), bootstrap_room: room },
-  })
+/** A list of texts or of lists. */
+function hasLists(body: Uint8Array, start: number, end: number): boolean {
+  if (body[start] !== 0x5b) return false
+  let at = start + 1
+  while (at < end && body[at]! <= 0x20) at++
+  return body[at] === 0x22 || body[at] === 0x5b
 }
 
 /** `params`: JSON as the engine wrote it; undefined: it hands nothing over. `isWhole`: the answer ended. */

@@ -19,6 +19,7 @@
 import { type Clock, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
 import {
+  type AlikeEvents,
   answerLimits,
   beforeGivenUp,
   ContinuedStream,
@@ -173,9 +174,13 @@ export class StreamContinuation {
     return false
   }
 
-  /** What the client gets of whole events of the worker. */
-  passed(bytes: Uint8Array): Uint8Array {
-    const passing = this.#stream?.convert(bytes) ?? bytes
+  /** What the client gets of whole events of the worker. `alike`: what is known of them. */
+  passed(bytes: Uint8Array, alike?: AlikeEvents): Uint8Array {
+    if (this.#stream === undefined) {
+      this.#delivered?.push(bytes, alike)
+      return bytes
+    }
+    const passing = this.#stream.convert(bytes)
     this.#delivered?.push(passing)
     return passing
   }

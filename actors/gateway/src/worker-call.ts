@@ -27,14 +27,17 @@
 
 import type { Clock, Timer } from '@homing/base'
 import {
+  type AlikeEvents,
   type BodyEdit,
   beforeGivenUp,
   editBody,
+  errorAnswerOf,
   isGivenUpAnswer,
   isJsonAnswer,
   isStreamAnswer,
   type StreamForm,
   StreamFormLearner,
+  textAfterMark,
   type UsageReport,
   UsageTap,
 } from '@homing/openai'
@@ -188,6 +191,8 @@ export class WorkerCall {
   #sawChoiceEnd = false
   #beganBadly = false
   #tap: UsageTap | undefined
+  /** What came, while it passes on as it came. */
+  #unchanged: Uint8Array | undefined
 
   constructor(
     parts: WorkerCallParts,
@@ -224,6 +229,11 @@ export class WorkerCall {
   /** An error passed among its events. */
   get sawError(): boolean {
     return this.#tap?.sawError === true
+  }
+
+  /** Where the texts are of events that pass now, if they are these, and that is known of all of them. */
+  alikeIn(bytes: Uint8Array): AlikeEvents | undefined {
+    return bytes === this.#unchanged ? this.#tap?.alike : undefined
   }
 
   /** Its output begins with an error, or with the end of a choice that was given up. */
@@ -367,6 +377,13 @@ export class WorkerCall {
       return
     }
     const passing = this.#tap?.push(bytes) ?? bytes
+    this.#unchanged = passing === bytes ? bytes : undefined
+    this.#passing(passing)
+    // Not kept: memory that many chunks share would be.
+    this.#unchanged = undefined
+  }
+
+  #passing(passing: Uint8Array): void {
     if (this.#isStream && !this.#isPrefilled) this.#lookForOutput(passing)
     if (passing.length === 0) return
     if (this.#heldHead === undefined || !this.#generates) this.#pass(passing)
@@ -438,14 +455,18 @@ export class WorkerCall {
     const isClosed = how === 'closed'
     const cut = usage === undefined ? undefined : isClosed ? cutOf(answer, usage) : this.#lackOf(usage)
     if (cut !== undefined) this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
-    else if (isHeld && this.#isJson && isGivenUpAnswer(Buffer.concat(this.#heldBytes)))
-      this.#break({
-        reason: 'it gave up the request',
-        failure: 'protocol',
-        reusedConnection: false,
-        isGivenUp: true,
-      })
-    else this.#endWhole()
+    else {
+      const fault = isHeld && this.#isJson ? this.#faultOf(Buffer.concat(this.#heldBytes)) : undefined
+      if (fault === undefined) this.#endWhole()
+      else this.#break({ ...fault, failure: 'protocol', reusedConnection: false })
+    }
+  }
+
+  /** Why a whole body of a success is no answer. */
+  #faultOf(body: Uint8Array): Pick<BrokenCall, 'reason' | 'isGivenUp'> | undefined {
+    if (isGivenUpAnswer(body)) return { reason: 'it gave up the request', isGivenUp: true }
+    const said = this.#generates && this.sawError ? errorAnswerOf(body) : undefined
+    return said === undefined ? undefined : { reason: `answered with an error: ${said}` }
   }
 
   /** What an answer lacks that ended as HTTP has it. */
@@ -548,7 +569,7 @@ export class WorkerCall {
 
 /** Whether the first byte that is not blank begins neither an object nor a list. */
 function isNoJson(bytes: Uint8Array): boolean {
-  const first = bytes.find(byte => byte > 0x20)
+  const first = textAfterMark(bytes).find(byte => byte > 0x20)
   return first !== undefined && first !== 0x7b && first !== 0x5b
 }
 

@@ -5,7 +5,7 @@
 
 import type { FleetMessage, WorkerRecord } from '@homing/fleet'
 import t, { type Test } from 'tap'
-import { hasNoTies, prefillBody, readPrefillAnswer } from '../src/leg-bodies.ts'
+import { LegBodies, readPrefillAnswer } from '../src/leg-bodies.ts'
 import { start as startWorld } from './gateway-world.ts'
 import { DECISION, fleetOf, READ, WORKER } from './sample-records.ts'
 import type { Script } from './scripted-actors.ts'
@@ -386,8 +386,9 @@ t.test('a response, and an answer that only began, are no answers of the prefill
   ]
   for (const [route, body] of answers)
     t.match(readPrefillAnswer(Buffer.from(body)), { params: undefined, isWhole: false }, `${route} ${body}`)
-  t.notOk(hasNoTies(Buffer.from('{"input":"a","background":true}')), 'its answer is fetched later')
-  const sent = Buffer.from(prefillBody(Buffer.from('{"input":"a"}'), 'responses')).toString()
+  const later = new LegBodies(Buffer.from('{"input":"a","background":true}'))
+  t.notOk(later.hasNoTies, 'its answer is fetched later')
+  const sent = Buffer.from(new LegBodies(Buffer.from('{"input":"a"}')).prefill('responses')).toString()
   t.match(JSON.parse(sent), { input: 'a', max_output_tokens: 1, store: false })
 })
 

@@ -279,7 +279,7 @@ t.test('comments before the first event are held: no first token, and no end of 
   t.match(log.firstTokens, [{ type: 'firstToken', firstTokenMs: 1000 }])
 })
 
-t.test('what is no answer of an engine is tried elsewhere: no event, no JSON, a page', async t => {
+t.test('what is no answer of an engine is tried elsewhere: no event, no JSON, a page, an error', async t => {
   const stream = { 'content-type': 'text/event-stream' }
   const cases = [
     [stream, ''],
@@ -288,6 +288,8 @@ t.test('what is no answer of an engine is tried elsewhere: no event, no JSON, a 
     [stream, 'data: nothing that one could read\n\n'],
     [{ 'content-type': 'application/json' }, 'Internal Server Error'],
     [{ 'content-type': 'text/html; charset=utf-8' }, '<html>sign in</html>'],
+    [{ 'content-type': 'application/json' }, '{"error":{"message":"dead","code":500}}'],
+    [{ 'content-type': 'application/json' }, '{"object":"error","message":"dead"}'],
   ] as const
   for (const [headers, body] of cases) {
     const world = await start(t, [2])
@@ -301,17 +303,20 @@ t.test('what is no answer of an engine is tried elsewhere: no event, no JSON, a 
   }
 })
 
-t.test('a list is an answer, and so is an error that is a text', async t => {
+t.test('a list is an answer, and so are errors of the client and JSON behind a byte order mark', async t => {
   const json = { 'content-type': 'application/json' }
   for (const [status, body] of [
     [200, ' [{"content":"a"},{"content":"b"}]'],
     [422, '"what is this?"'],
+    [200, '\ufeff{"choices":[]}'],
+    [200, '{"object":"error","message":"too long","type":"BadRequestError","code":400}'],
+    [200, '{"object":"response","status":"failed","error":{"code":"server_error","message":"x"}}'],
   ] as const) {
     const world = await start(t, [2])
     const { log, serve, dispatch } = world
     await serve(1, head(status, json), finish(body))
     dispatch(1, { body: PLAIN })
-    t.match(await answerOf(world), { status, body, end: 'complete' })
+    t.match(await answerOf(world), { status, body: body.replace('\ufeff', ''), end: 'complete' })
     t.strictSame(log.workerFailed, [])
     await world.system.shutdown()
   }

@@ -87,11 +87,16 @@ interface Question {
   readonly leftSlots?: readonly number[] | undefined
 }
 
-/** A place with its receipt. */
-interface Chosen {
+/** A place; what it was chosen by holds until the next one is found. */
+interface Found {
   readonly placed: Placed
-  readonly receipt: Receipt
+  readonly startedMs: number
   readonly lookupMs: number
+}
+
+/** A place with its receipt. */
+interface Chosen extends Found {
+  readonly receipt: Receipt
 }
 
 /**
@@ -310,8 +315,8 @@ export class Decider {
 
   /** `of` the best placement, which holds until the next one; undefined: there is none. Changes nothing. */
   async #look<T>(request: RoutingRequest, of: (placed: Placed) => T): Promise<T | undefined> {
-    const chosen = await this.#choose(request, undefined)
-    return 'placed' in chosen ? of(chosen.placed) : undefined
+    const found = await this.#find(request, undefined)
+    return 'placed' in found ? of(found.placed) : undefined
   }
 
   /** The receipt of the best placement, or why there is none. Changes nothing. */
@@ -352,13 +357,28 @@ export class Decider {
     }
   }
 
-  /** Without a question (`explain`) the guard makes no experiment, and the result is never busy. */
+  /** With a receipt. */
   async #choose(
     request: RoutingRequest,
     question: Question | undefined,
-    mayTry = question !== undefined,
   ): Promise<Chosen | Busy | ErrorRecord> {
     const { clock, log } = this.#context
+    const found = await this.#find(request, question)
+    if (!('placed' in found)) return found
+    const id = question?.id ?? this.#newId()
+    const elapsedMs = (): number => clock.nowMs() - found.startedMs
+    const receipt = writeReceipt(found.placed, id, clock.wallMs(), elapsedMs)
+    log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
+    return { ...found, receipt }
+  }
+
+  /** Without a question (`explain`) the guard makes no experiment, and the result is never busy. */
+  async #find(
+    request: RoutingRequest,
+    question: Question | undefined,
+    mayTry = question !== undefined,
+  ): Promise<Found | Busy | ErrorRecord> {
+    const { clock } = this.#context
     const startedMs = clock.nowMs()
     const roomRules = question?.roomRules
     const chosen = question?.chosen
@@ -407,16 +427,13 @@ export class Decider {
     const placed = this.#place(situation)
     // An ejected worker without room is no reason to refuse what the others would take.
     const isFull = 'kind' in placed || ('code' in placed && placed.code === ALL_BUSY)
-    if (isFull && found.trialOf !== undefined) return this.#choose(request, question, false)
+    if (isFull && found.trialOf !== undefined) return this.#find(request, question, false)
     if ('code' in placed) {
       if (question === undefined || placed.code !== ALL_BUSY) return placed
       return this.refusals.refused(this.fleet, request.model, placed)
     }
     if ('kind' in placed) return placed
-    const id = question?.id ?? this.#newId()
-    const receipt = writeReceipt(placed, id, clock.wallMs(), () => clock.nowMs() - startedMs)
-    log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
-    return { placed, receipt, lookupMs }
+    return { placed, startedMs, lookupMs }
   }
 
   #place(situation: Situation): Placed | Busy | ErrorRecord {

@@ -3,6 +3,8 @@
  * term.
  */
 
+import { createTestSystem, recordingLog } from '@homing/actor/testing'
+import type { RoutingRequest } from '@homing/placement'
 import { POLICIES, POLICY_NAMES, selectionSettings } from '@homing/selection'
 import t from 'tap'
 import { ASK, BLOCK, fleetOf, request, start } from './router-world.ts'
@@ -90,4 +92,26 @@ t.test('a prefill leg costs the decoding of one token, however long answers are'
   const whole = await decodeMs({})
   const leg = await decodeMs({ leg: { kind: 'prefill' } })
   t.ok(leg > 0 && leg < whole / 10, `${leg} ms, of a whole request ${whole} ms`)
+})
+
+t.test('weighing both ways looks at three placements, books none and writes no receipt of any', async t => {
+  const role = (value: 'prefill' | 'decode') => ({ role: { value, source: 'given' } as const })
+  const fleet = fleetOf(
+    { id: 'a', slots: [0], ...role('prefill') },
+    { id: 'b', slots: [1], ...role('decode') },
+  )
+  const log = recordingLog()
+  const selection = selectionSettings({ policy: 'auto' })
+  const { decide, ref, loads } = await start(t, fleet, { selection }, createTestSystem({ log }))
+  const selected = () => log.lines.filter(({ text }) => text === 'worker selected').length
+  const weigh = (routing: RoutingRequest) => ref.ask({ type: 'weighLegs', request: routing }, ASK)
+  const costs = await weigh(request('ABCD'))
+  t.match(costs, { wholeMs: Number, prefillMs: Number, decodeMs: Number, transferMs: Number })
+  t.equal(selected(), 0)
+  t.ok((await loads()).every(({ activeRequests }) => activeRequests === 0))
+  await decide(request('WXYZ', { leg: { kind: 'prefill' } }))
+  t.equal(selected(), 1)
+  const later = await weigh(request('ABCD'))
+  t.equal(later!.wholeMs, costs!.wholeMs)
+  t.ok(later!.prefillMs > costs!.prefillMs, 'behind the other one')
 })

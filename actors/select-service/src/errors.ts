@@ -14,7 +14,7 @@ export class NoneSchedulableError extends CodedError {
   }
 }
 
-/** The worker or rank that the request names is not there. */
+/** The worker or rank that the request names is not there, or takes nothing yet. */
 export class PinnedNowhereError extends CodedError {
   readonly code = 'HOMING_SELECT_PINNED_NOWHERE'
 
@@ -37,6 +37,10 @@ const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   HOMING_SELECT_PINNED_NOWHERE: 503,
   HOMING_SELECT_HELD_ELSEWHERE: 409,
   HOMING_ROUTER_NO_WORKER: 503,
+  // A worker that has come or gone in this moment.
+  HOMING_ROUTER_MODEL_NOT_FOUND: 404,
+  HOMING_ROUTER_MODEL_NOT_LISTED_YET: 503,
+  HOMING_ROUTER_PINNED_WORKER: 503,
   HOMING_ROUTER_ALL_FILTERED: 503,
   HOMING_ROUTER_NO_HEDGE: 503,
   HOMING_ROUTER_WORKER_GONE: 409,

@@ -192,6 +192,8 @@ export class Selections {
     const worker = this.#parts.catalog.get(workerId)
     if (worker === undefined || !isSame(worker, asked))
       throw new PinnedNowhereError(action, `worker ${workerId}, which is not of ${partitionText(asked)}`)
+    if (lifecycleOf(worker) === 'incomplete')
+      throw new PinnedNowhereError(action, `worker ${workerId}, which is incomplete`)
     if (dpRank !== undefined && !worker.ranks.some(rank => rank.dpRank === dpRank))
       throw new PinnedNowhereError(
         action,

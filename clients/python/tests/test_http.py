@@ -138,10 +138,37 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
             b"SSH-2.0\r\n\r\n",
             json_answer(b"{"),
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-5\r\nabcde\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n",
         ):
             async with Server(answer) as server, KvRouter(server.url) as router:
                 await self.refused(router.best_worker([1]), name="bad_answer")
+
+    async def test_early_heads_are_no_answer(self):
+        early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+        async with Server(early + BEST) as server, KvRouter(server.url) as router:
+            self.assertEqual(await router.best_worker([1]), (3, 1, 2))
+
+    async def test_a_url_that_is_none(self):
+        for url in ("127.0.0.1:8000", "http://127.0.0.1:99999", "http://h:x", "http://[::1", "ftp://h", 5, None):
+            with self.assertRaises(HomingError) as caught:
+                KvRouter(url)
+            self.assertEqual(caught.exception.name, "bad_option", url)
+            self.assertRegex(caught.exception.message, "cannot use the URL")
+
+    async def test_each_form_of_a_stream_is_read(self):
+        text = (
+            ': a comment\n\nevent: message\ndata: {"choices":[{"index":0,\ndata: "text":"a","token_ids":[1]}]}\n\n'
+            'data:{"choices":[{"index":0,"text":"b","token_ids":[2],"finish_reason":"stop"}]}\n\n'
+            "data: [DONE]\n\n"
+        )
+        for end in ("\n", "\r\n", "\r"):
+            stream = text.replace("\n", end).encode()
+            for pieces in ([stream], [bytes([byte]) for byte in stream]):
+                async with Server(chunked(*pieces)) as server, KvRouter(server.url) as router:
+                    outputs = [output async for output in await router.generate([1])]
+                    self.assertEqual([output["token_ids"] for output in outputs], [[1], [2]], repr(end))
+                    self.assertEqual(outputs[-1]["finish_reason"], "stop")
 
     async def test_a_head_without_end_is_refused(self):
         async with Server(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000) as server:

@@ -14,6 +14,7 @@ export {
   toErrorRecord,
   UNEXPECTED_CODE,
 } from './coded-error.ts'
+export { EventData } from './event-data.ts'
 export {
   faultList,
   KEY_NAME,

@@ -28,6 +28,8 @@ export function completeSettings<T extends readonly SettingDescriptor[]>(
   given: GivenSettings<SettingsOf<T>>,
   options: CompleteOptions<SettingsOf<T>> = {},
 ): SettingsOf<T> {
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new SettingsError(command.name, [`${kindOf(given)} is no object with settings`])
   const machine = options.machine ?? thisMachine()
   const faults = strangersIn(command.settings, given)
   const defaults: Record<string, SettingValue> = {}
@@ -84,6 +86,11 @@ function strangersIn(settings: readonly SettingDescriptor[], given: object): str
       const meant = option?.key ?? nearestName(name, keys)
       return `${name}: there is no such setting${meant === undefined ? '' : `; did you mean ${meant}?`}`
     })
+}
+
+function kindOf(given: unknown): string {
+  if (Array.isArray(given)) return 'a list'
+  return typeof given === 'function' ? 'a function' : shown(given)
 }
 
 function shown(entry: unknown): string {

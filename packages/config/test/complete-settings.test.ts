@@ -46,6 +46,18 @@ t.test('what is given counts, undefined is as good as nothing, and lists are kep
   t.equal(settings.retries, 2)
 })
 
+t.test('what is no object has no settings', async t => {
+  for (const [given, shown] of [
+    [null, 'null'],
+    [undefined, 'undefined'],
+    [7, '7'],
+    ['port', '"port"'],
+    [[], 'a list'],
+    [() => {}, 'a function'],
+  ] as const)
+    t.strictSame(faultsOf(given as never), [`${shown} is no object with settings`])
+})
+
 t.test('every fault is told, with the key, the value and what would be right', async t => {
   t.strictSame(
     faultsOf({

@@ -37,21 +37,18 @@ export type GivenDemoSettings = GivenSettings<
   Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'demoDisagg' | 'logLevel' | 'logFormat'>
 >
 
+const OF_DEMO: readonly string[] = [
+  'demoEngines',
+  'demoSpeed',
+  'demoDisagg',
+  'logLevel',
+  'logFormat',
+] satisfies (keyof GivenDemoSettings)[]
+const OF_ROUTERS_ALONE = routerCommand.settings.map(({ key }) => key).filter(key => !OF_DEMO.includes(key))
+
 /** See `startDemoFleet`. */
-export async function serveDemoFleet({
-  demoEngines,
-  demoSpeed,
-  demoDisagg,
-  logLevel,
-  logFormat,
-}: GivenDemoSettings = {}): Promise<DemoFleet> {
-  const settings = completeSettings(routerCommand, {
-    demoEngines,
-    demoSpeed,
-    demoDisagg,
-    logLevel,
-    logFormat,
-  })
+export async function serveDemoFleet(given: GivenDemoSettings = {}): Promise<DemoFleet> {
+  const settings = completeSettings(routerCommand, given, { without: OF_ROUTERS_ALONE })
   const prefillEngines = settings.demoDisagg ? Math.floor(settings.demoEngines / 2) : 0
   const roleOf = (number: number): EngineRole => {
     if (!settings.demoDisagg) return 'both'

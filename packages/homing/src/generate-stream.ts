@@ -7,6 +7,7 @@
  * be iterated once. Leaving the loop, or the signal, aborts the request at the router and at its engine.
  */
 
+import { EventData } from '@homing/base'
 import type { HttpCall, HttpHeaders, HttpResponseHandler } from '@homing/transport'
 import { type GenerateOutput, type GenerateUsage, readGenerateEvent } from './generate-event.ts'
 import { GenerateFailedError, NoTokenIdsError } from './kv-router-errors.ts'
@@ -24,7 +25,6 @@ export interface GeneratePlace {
 const OUTPUTS_WAITING_MAX = 64
 /** Of an error, and of an event that is not whole: no token has as many. */
 const TEXT_CHARACTERS_MAX = 1_048_576
-const DATA = 'data:'
 
 export class GenerateStream implements AsyncIterableIterator<GenerateOutput, undefined> {
   readonly #signal: AbortSignal | undefined
@@ -34,8 +34,9 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
   #status = 0
   #place: GeneratePlace | undefined
   #usage: GenerateUsage | undefined
-  /** What has come of an error, or of an event that is not whole. */
-  #rest = ''
+  readonly #events = new EventData()
+  /** What has come of an error. */
+  #refusal = ''
   #isPaused = false
   #isOver = false
   #failure: unknown
@@ -107,13 +108,11 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
 
   #data(text: string): void {
     if (this.#isOver) return
-    this.#rest += text
-    if (this.#rest.length > TEXT_CHARACTERS_MAX)
+    if (this.#status === 200) for (const data of this.#events.push(text)) this.#event(data.trim())
+    else this.#refusal += text
+    if (this.#refusal.length + this.#events.openCharacters > TEXT_CHARACTERS_MAX)
       this.#end(new GenerateFailedError(`an event has more than ${TEXT_CHARACTERS_MAX} characters`, 0, ''))
     if (this.#status !== 200) return
-    const lines = this.#rest.split('\n')
-    this.#rest = lines.pop()!
-    for (const line of lines) if (line.startsWith(DATA)) this.#event(line.slice(DATA.length).trim())
     if (this.#outputs.length >= OUTPUTS_WAITING_MAX && !this.#isPaused) {
       this.#isPaused = true
       this.#call?.pause()
@@ -134,10 +133,12 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
 
   #ended(): void {
     if (this.#status === 200) {
+      for (const data of this.#events.end()) this.#event(data.trim())
       this.#end()
       return
     }
-    const { message, code } = readGenerateEvent(this.#rest).error ?? { message: this.#rest, code: '' }
+    const refusal = this.#refusal
+    const { message, code } = readGenerateEvent(refusal).error ?? { message: refusal, code: '' }
     this.#end(new GenerateFailedError(message, this.#status, code))
   }
 

@@ -246,6 +246,12 @@ function assertKind(act: string, option: string, value: unknown, kind: Kind): vo
   if (value !== undefined && !fits(value)) throw notA(act, option, value, what)
 }
 
+/** Of `KvRouter.start`: what is none of the router's settings. Throws BadOptionError. */
+export function assertStart(given: { readonly model?: unknown }): void {
+  assertObject('start', 'settings', given)
+  assertKind('start', 'model', given.model, 'text')
+}
+
 /** Checks that an argument of the program is an object, before its members are checked. */
 export function assertObject(act: string, option: string, value: unknown): void {
   if (!isObject(value)) throw notA(act, option, value, 'an object')

@@ -20,6 +20,7 @@ import { GenerateStream } from './generate-stream.ts'
 import { BadOptionError, DumpTooLargeError, KvRouterClosedError } from './kv-router-errors.ts'
 import {
   assertObject,
+  assertStart,
   type BestWorkerOptions,
   type GenerateRequest,
   generateBody,
@@ -120,13 +121,15 @@ export class KvRouter {
    * Starts a router in this process and resolves when it routes: each worker was probed once. Rejects with
    * SettingsError for all that is wrong with the settings at once, and as `startRouter` does.
    */
-  static async start({ model, ...given }: GivenKvRouterSettings): Promise<KvRouter> {
+  static async start(settings: GivenKvRouterSettings): Promise<KvRouter> {
+    assertStart(settings)
+    const { model, ...given } = settings
     const { COMMAND_LINE_ONLY, routerSettingsOf, serveRouter } = await import('./start-router.ts')
-    const settings = routerSettingsOf(given, [...COMMAND_LINE_ONLY, ...OF_PORTS])
+    const complete = routerSettingsOf(given, [...COMMAND_LINE_ONLY, ...OF_PORTS])
     const { MemoryNetwork, systemTransport, transportCapability } = await import('@homing/transport')
     const sockets = systemTransport({
       clock: systemClock,
-      log: createLog(settings.logLevel, {}, settings.logFormat),
+      log: createLog(complete.logLevel, {}, complete.logFormat),
     })
     const network = new MemoryNetwork({ clock: systemClock })
     const server = network.transport()
@@ -136,7 +139,7 @@ export class KvRouter {
       for (const one of [client, server, sockets]) one.close()
     }
     try {
-      const inside = { ...settings, host: '127.0.0.1', port: 0 }
+      const inside = { ...complete, host: '127.0.0.1', port: 0 }
       const router = await serveRouter(inside, [[transportCapability, transport]])
       const parts = await router.guardian.ask({ type: 'parts' }, { timeout: VIEW_MS_MAX })
       return new KvRouter({

@@ -53,7 +53,13 @@ async function run(command: typeof routerCommand, argv: readonly string[]): Prom
   // A demo fleet takes seconds to start, and more to stop.
   const isDemo = !namesWorkers(settings)
   if (isDemo) await checkPorts(settings)
-  const fleet = isDemo ? await (await import('./demo-fleet.ts')).serveDemoFleet(settings) : undefined
+  const { demoEngines, demoSpeed, demoDisagg, logLevel, logFormat } = settings
+  const fleet = isDemo
+    ? await (await import('./demo-fleet.ts')).serveDemoFleet({
+        ...{ demoEngines, demoSpeed, demoDisagg },
+        ...{ logLevel, logFormat },
+      })
+    : undefined
   try {
     const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
     const { url, adminUrl, metricsUrl } = router

@@ -146,5 +146,6 @@ export class BodyFields {
 /** A number as it is, anything else by its kind: a body may hold secrets. */
 function shown(value: unknown): string {
   if (typeof value === 'number' || typeof value === 'bigint') return String(value)
-  return Array.isArray(value) ? 'a list' : `a ${typeof value}`
+  if (Array.isArray(value)) return 'a list'
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }

@@ -1,12 +1,13 @@
 /**
  * Reads the answer to one request as its bytes come: when its first and its last token came, how many there
- * were, what its usage says, and what was wrong with it. It holds a line, or a body that is one JSON object.
+ * were, what its usage says, and what was wrong with it. It holds an event, or a body that is one JSON
+ * object.
  */
 
 import { StringDecoder } from 'node:string_decoder'
-import { parseJson } from '@homing/base'
+import { EventData, parseJson } from '@homing/base'
 
-/** Of a line of a stream, and of a body that is no stream. */
+/** Of an event of a stream, and of a body that is no stream. */
 const PIECE_CHARACTERS_MAX = 64 * 1024 * 1024
 const FAULT_CHARACTERS_MAX = 200
 
@@ -26,6 +27,8 @@ export class AnswerReader {
   readonly #isStream: boolean
   readonly #gap: (ms: number) => void
   readonly #decoder = new StringDecoder('utf8')
+  readonly #events = new EventData()
+  /** Of a body that is no stream. */
   #text = ''
   #usage: Usage | undefined
   #isDone = false
@@ -45,16 +48,10 @@ export class AnswerReader {
 
   push(bytes: Uint8Array, nowMs: number): void {
     if (this.fault !== undefined) return
-    this.#text += this.#decoder.write(bytes as Buffer)
-    if (this.#isStream) {
-      let at = 0
-      for (let end = this.#text.indexOf('\n'); end >= 0; end = this.#text.indexOf('\n', at)) {
-        this.#line(this.#text.slice(at, end), nowMs)
-        at = end + 1
-      }
-      this.#text = this.#text.slice(at)
-    }
-    if (this.#text.length > PIECE_CHARACTERS_MAX)
+    const text = this.#decoder.write(bytes as Buffer)
+    if (this.#isStream) for (const data of this.#events.push(text)) this.#data(data, nowMs)
+    else this.#text += text
+    if (this.#text.length + this.#events.openCharacters > PIECE_CHARACTERS_MAX)
       this.fault = `more than ${PIECE_CHARACTERS_MAX} characters in one piece`
   }
 
@@ -62,9 +59,9 @@ export class AnswerReader {
   end(nowMs: number): void {
     if (this.fault !== undefined) return
     if (this.#isStream) {
-      this.#line(this.#text, nowMs)
+      for (const data of this.#events.end()) this.#data(data, nowMs)
       if (this.fault === undefined && !this.#isDone) this.fault = 'the stream ended without [DONE]'
-    } else this.#object(this.#text, nowMs)
+    } else this.#object(this.#text.replace(/^\ufeff/, ''), nowMs)
     if (this.fault === undefined && this.chunks === 0 && this.#count('completion_tokens') === undefined)
       this.fault = 'the answer has no token'
     this.lastMs ??= nowMs
@@ -84,9 +81,9 @@ export class AnswerReader {
     return typeof count === 'number' ? count : undefined
   }
 
-  #line(line: string, nowMs: number): void {
-    if (!line.startsWith('data:')) return
-    const payload = line.slice('data:'.length).trim()
+  #data(data: string, nowMs: number): void {
+    if (this.fault !== undefined) return
+    const payload = data.trim()
     if (payload === '[DONE]') this.#isDone = true
     else if (payload !== '') this.#object(payload, nowMs)
   }

@@ -35,23 +35,33 @@ t.test('times are those of parts with tokens, counts those of the usage', async 
   t.strictSame(reader.counts, { promptTokens: 7, completionTokens: 3, cachedTokens: 4 })
 })
 
-t.test('bytes may be cut anywhere, also inside of a character, and lines may end with CR LF', async t => {
-  const random = seededRandom(7)
-  for (const text of [STREAM.join(''), STREAM.join('').replaceAll('\n', '\r\n')]) {
-    for (let run = 0; run < 200; run++) {
-      const reader = new AnswerReader(true, () => {})
-      let left = Buffer.from(text)
-      while (left.length > 0) {
-        const size = 1 + random.below(40)
-        reader.push(left.subarray(0, size), 1)
-        left = left.subarray(size)
+t.test(
+  'bytes may be cut anywhere, also inside of a character, and lines may end with CR LF or CR',
+  async t => {
+    const random = seededRandom(7)
+    const written = STREAM.join('')
+    const inLines = written.replaceAll(',"', ',\ndata: "')
+    for (const text of [
+      written,
+      `\ufeff${written}`,
+      inLines,
+      ...['\r\n', '\r'].map(end => inLines.replaceAll('\n', end)),
+    ]) {
+      for (let run = 0; run < 200; run++) {
+        const reader = new AnswerReader(true, () => {})
+        let left = Buffer.from(text)
+        while (left.length > 0) {
+          const size = 1 + random.below(40)
+          reader.push(left.subarray(0, size), 1)
+          left = left.subarray(size)
+        }
+        reader.end(1)
+        t.equal(reader.fault, undefined)
+        t.strictSame([reader.chunks, reader.counts.promptTokens], [3, 7], `run ${run}`)
       }
-      reader.end(1)
-      t.equal(reader.fault, undefined)
-      t.strictSame([reader.chunks, reader.counts.promptTokens], [3, 7], `run ${run}`)
     }
-  }
-})
+  },
+)
 
 t.test('what is no whole answer is a fault', async t => {
   for (const [text, why] of [

@@ -320,6 +320,8 @@ export const AUTO_CONSTANTS = {
      * Requests. Of the fleet, within which new tokens of a worker fade by the factor e: its churn. [evict_ms]
      */
     CHURN_REQUESTS: 500,
+    /** Ms. Reach of the rate at which requests come: traffic changes within minutes. [Rates] */
+    RATE_REACH_MS: 60_000,
   },
 
   /** Workers of which little is known while they are busy: engine-slot.ts. */

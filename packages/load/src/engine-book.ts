@@ -32,6 +32,7 @@ import {
   lateBacklogOf,
   newPeriod,
   newSlot,
+  rateShare,
   type Slot,
   tokens,
 } from './engine-slot.ts'
@@ -46,6 +47,7 @@ const {
   PERIODS_FEW,
   MEAN_REQUESTS,
   BUSY_SHARE_MAX,
+  RATE_REACH_MS,
   UNLEARNED_TIMES,
   UNLEARNED_MS_MIN,
   OUTPUT_TOKENS_PER_MS,
@@ -63,6 +65,8 @@ export class EngineBook {
   readonly #lessons: EngineLessons
   #projection = newProjection(8)
   #nowMs = 0
+  /** Time of the first request; undefined: there was none. */
+  #beganMs: number | undefined
   #sentTotal = 0
   #busyShare = 0
   /** Share of the slots of the last projection that had a prompt in their queue. */
@@ -310,6 +314,7 @@ export class EngineBook {
     p.speedSpread = speedSpreadOf(figures, count)
     p.outputTokensExpected = this.#learned.outputs.meanTokens
     p.prefillMeanMs = this.#learned.prefillMs.mean
+    p.sentPerMs = this.#sentPerMs(slots, p)
     const [transferMs, transferTokenMs] = this.#learned.transfer.fleet
     p.transferMs = transferMs
     p.transferTokenMs = transferTokenMs
@@ -405,6 +410,26 @@ export class EngineBook {
     entry.inserted = fadedTokens(entry, this.#sentTotal) + booked.newTokens
     entry.insertedAt = this.#sentTotal
     entry.receivedTokens += booked.newTokens
+    const { sentMs } = booked
+    this.#beganMs ??= sentMs
+    const share = rateShare(sentMs - entry.cameAtMs)
+    entry.cameRequests = entry.cameRequests * share + 1
+    entry.cameAtMs = sentMs
+  }
+
+  /** Until something was seen, one request comes to a worker in the time of an answer. */
+  #sentPerMs(slots: ArrayLike<number>, { count, figures, outputTokensExpected }: EngineProjection): number {
+    let requests = 0
+    let stepMs = 0
+    for (let i = 0; i < count; i++) {
+      stepMs += figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.decodeStepMs]!
+      const entry = this.#slots[slots[i]!]
+      if (entry !== undefined) requests += rateShare(this.#nowMs - entry.cameAtMs) * entry.cameRequests
+    }
+    const seenMs =
+      this.#beganMs === undefined ? 0 : RATE_REACH_MS * (1 - rateShare(this.#nowMs - this.#beganMs))
+    const overMs = count * seenMs + outputTokensExpected * stepMs
+    return overMs > 0 ? (count + requests) / overMs : 0
   }
 
   #fillChurn(slots: ArrayLike<number>, { count, figures }: EngineProjection): void {

@@ -83,6 +83,8 @@ export interface EngineProjection {
   waitingShare: number
   /** Mean prefill time of requests, estimated when they were sent. */
   prefillMeanMs: number
+  /** Requests that come to one of the slots in a ms: a mean over the slots and the last minute or so. */
+  sentPerMs: number
   /** Time of a hand-over between two workers, in ms, and what each token that moves adds to it. */
   transferMs: number
   transferTokenMs: number
@@ -138,6 +140,7 @@ export function newProjection(slots: number): EngineProjection {
     outputTokensExpected: 0,
     waitingShare: 0,
     prefillMeanMs: 0,
+    sentPerMs: 0,
     transferMs: 0,
     transferTokenMs: 0,
     kneeTokens: 0,

@@ -6,7 +6,7 @@
 import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { KNEES, shortOfKnee } from './prefill-costs.ts'
 
-const { CHURN_REQUESTS } = AUTO_CONSTANTS.book
+const { CHURN_REQUESTS, RATE_REACH_MS } = AUTO_CONSTANTS.book
 const { SLOW_FROM_TIMES, SLOW_TIMES_MAX, SLOW_FREE_MS, SLOW_MS_MAX } = AUTO_CONSTANTS.stranger
 
 /** A request, from when it is sent until it ends. */
@@ -103,6 +103,9 @@ export interface Slot {
   insertedAt: number
   /** All new tokens since the slot is known, without fading. */
   receivedTokens: number
+  /** Requests that came, faded with time; as of cameAtMs. */
+  cameRequests: number
+  cameAtMs: number
   /** Earliest time at which the prefill of the head can have begun. */
   headMs: number
   /** Latest `sentMs` of this router's requests that have a first token. */
@@ -171,6 +174,11 @@ export function fadedTokens({ inserted, insertedAt }: Slot, sentTotal: number): 
   return inserted * Math.exp((insertedAt - sentTotal) / CHURN_REQUESTS)
 }
 
+/** The share of what came `agoMs` ago that still counts for the rate. */
+export function rateShare(agoMs: number): number {
+  return Math.exp(-agoMs / RATE_REACH_MS)
+}
+
 /** Advances the integrals of the slot to `now`. */
 export function integrate(entry: Slot, now: number): void {
   const elapsed = now - entry.integratedMs
@@ -230,6 +238,8 @@ export function newSlot(): Slot {
     inserted: 0,
     insertedAt: 0,
     receivedTokens: 0,
+    cameRequests: 0,
+    cameAtMs: 0,
     headMs: 0,
     newestServedSentMs: 0,
     prefilledMs: 0,

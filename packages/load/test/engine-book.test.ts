@@ -362,6 +362,26 @@ t.test(
   },
 )
 
+t.test('the rate of some slots is what comes to one of them, and fades when nothing comes', async t => {
+  const book = new EngineBook({ workerSlotsMax: 4 })
+  const answerMs = 2000
+  t.equal(book.project([0, 1], 0).sentPerMs, 1 / answerMs, 'as is assumed before anything was seen')
+  let nowMs = 0
+  for (let i = 0; i < 3000; i++) {
+    nowMs += 100
+    book.sent(`${i}`, i % 2, { promptTokens: 2048, newTokens: 1000, nowMs })
+    book.firstToken(`${i}`, nowMs + 50)
+    book.ended(`${i}`, nowMs + 50)
+  }
+  const near = (value: number, expected: number): void => {
+    t.ok(Math.abs(value / expected - 1) < 0.05, `${value}, and ${expected}`)
+  }
+  near(book.project([0, 1], nowMs).sentPerMs, 1 / 200)
+  near(book.project([1], nowMs).sentPerMs, 1 / 200)
+  near(book.project([0, 1, 2, 3], nowMs).sentPerMs, 1 / 400)
+  t.ok(book.project([0, 1], nowMs + 600_000).sentPerMs < 1 / 20_000)
+})
+
 t.test('what a request waited in the router counts as waiting for its first token', async t => {
   const shareAfter = (waitedMs: number): number => {
     const book = new EngineBook({ workerSlotsMax: 1 })

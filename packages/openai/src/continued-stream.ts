@@ -160,6 +160,13 @@ export function engineErrorOf(
   return undefined
 }
 
+/** What a whole body says that is nothing but an error of the engine; undefined: it is something else. */
+export function errorAnswerOf(body: Uint8Array): string | undefined {
+  const error = tryError(Buffer.from(body).toString(), ERROR_MEMBERS)
+  if (error === undefined || isOfClient(error)) return undefined
+  return String(error.message ?? 'without a message').slice(0, SAID_CHARACTERS_MAX)
+}
+
 const SAID_CHARACTERS_MAX = 200
 
 /** By its status, or in the words of the engines. */
@@ -178,10 +185,14 @@ interface EngineError {
   readonly message?: unknown
 }
 
-/** `{"error": {…}}`, or flat with `"object": "error"`. */
-function tryError(payload: string): EngineError | undefined {
+/** An answer has others, such as `choices`, or `status` of a response that has failed. */
+const ERROR_MEMBERS: ReadonlySet<string> = new Set(['error', 'object', 'type', 'message', 'param', 'code'])
+
+/** `{"error": {…}}`, or flat with `"object": "error"`. `members`: it may have no others. */
+function tryError(payload: string, members?: ReadonlySet<string>): EngineError | undefined {
   try {
     const value = parseJson(payload) as { readonly error?: unknown; readonly object?: unknown } | null
+    if (members !== undefined && !Object.keys(value ?? {}).every(name => members.has(name))) return undefined
     if (typeof value?.error === 'object' && value.error !== null) return value.error
     if (typeof value?.error === 'string') return { message: value.error }
     return value?.object === 'error' ? (value as EngineError) : undefined

@@ -1,8 +1,10 @@
 /**
  * Delivered stream: what a client has of a streamed completion, so that another engine can go on with it.
  *
- *   event ─▶ like the one before (event-template.ts)   its text is kept as it is written
- *         ─▶ its text is where one is looked for       the text is kept, and the event waits to be parsed
+ *   event ─▶ like the one before (event-template.ts)   its text is kept as it is written; it is not even
+ *                                                      looked at where the tap has found the same (`alike`)
+ *         ─▶ the first, or it has been long since      where its text is looked for, and there is one: it is
+ *                                                      kept, and the event waits to be parsed
  *         ─▶ another                                   it waits
  *
  * Most streams end well, so nothing is parsed before the exchange asks, or too much waits: PENDING_BYTES_MAX.
@@ -17,7 +19,7 @@
  */
 
 import { parseJson } from '@homing/base'
-import { EventTemplate, textAt, textEnd } from './event-template.ts'
+import { type AlikeEvents, EventTemplate, textAt, textEnd } from './event-template.ts'
 
 /** The form of the stream: `choices[0].delta.content`, or `choices[0].text`. */
 export type DeliveredForm = 'chat' | 'completions'
@@ -77,6 +79,16 @@ export class DeliveredStream {
   #kept = Buffer.alloc(0)
   #keptBytes = 0
   readonly #template = new EventTemplate()
+  /**
+   * Others are left for the parser, without a look: behind events like the learnt one comes the end, mostly,
+   * and of a stream that ends well nobody asks. Until there are too many, which may be alike themselves.
+   */
+  #hasLearnt = false
+  /** Another template, and whether ours is like it, both as they were when that was looked at. */
+  #other: EventTemplate | undefined
+  #otherVersion = -1
+  #version = -1
+  #isOther = false
   /** Events that wait to be parsed. */
   #pending: { readonly event: Uint8Array; readonly hasKeptText: boolean }[] = []
   #pendingBytes = 0
@@ -114,8 +126,12 @@ export class DeliveredStream {
     return this.#unfit === undefined ? !this.#isFinished : this.#choicesEnded < this.#choices
   }
 
-  /** Takes in whole events, which are only read. */
-  push(bytes: Uint8Array): void {
+  /** Takes in whole events, which are only read. `alike`: what is known of them. */
+  push(bytes: Uint8Array, alike?: AlikeEvents): void {
+    if (alike !== undefined && this.#isLike(alike.template)) {
+      this.#keepAlike(bytes, alike.texts)
+      return
+    }
     let at = 0
     while (at < bytes.length && this.#unfit === undefined) {
       const behind = this.#template.endOf(bytes, at)
@@ -126,7 +142,7 @@ export class DeliveredStream {
         continue
       }
       const end = eventEnd(bytes, at)
-      this.#other(bytes, at, end)
+      this.#event(bytes, at, end)
       at = end
     }
     if (at < bytes.length) this.#lookForEnds(bytes.subarray(at))
@@ -167,9 +183,28 @@ export class DeliveredStream {
     this.#pendingBytes = 0
   }
 
+  #isLike(template: EventTemplate): boolean {
+    const { version } = this.#template
+    if (template !== this.#other || template.version !== this.#otherVersion || version !== this.#version) {
+      this.#other = template
+      this.#otherVersion = template.version
+      this.#version = version
+      this.#isOther = this.#template.isLike(template)
+    }
+    return this.#isOther
+  }
+
+  /** Texts of events like the learnt one, which have nothing else to tell. */
+  #keepAlike(bytes: Uint8Array, texts: readonly number[]): void {
+    if (this.#isTextPending) this.#parsePending()
+    for (let i = 0; i < texts.length && this.#unfit === undefined; i += 2)
+      this.#keep(bytes, texts[i]!, texts[i + 1]!)
+  }
+
   /** An event that is not like the learnt one. */
-  #other(bytes: Uint8Array, from: number, to: number): void {
-    const text = hasTokenIds(bytes, from, to) ? -1 : textAt(bytes, from, to, TEXT_PATHS[this.#form])
+  #event(bytes: Uint8Array, from: number, to: number): void {
+    const isLeft = this.#hasLearnt || hasTokenIds(bytes, from, to)
+    const text = isLeft ? -1 : textAt(bytes, from, to, TEXT_PATHS[this.#form])
     if (text >= 0 && this.#isTextPending) this.#parsePending()
     // Not `slice`: a slice of a Buffer shares its memory.
     const event = new Uint8Array(bytes.subarray(from, to))
@@ -183,9 +218,11 @@ export class DeliveredStream {
     if (!hasKeptText) this.#isTextPending = true
     else {
       this.#keep(bytes, text, textEnd(bytes, text))
-      if (!NOTABLE.test(latin1Of(event))) this.#template.learn(bytes, from, text, to)
+      if (!NOTABLE.test(latin1Of(event))) this.#hasLearnt = this.#template.learn(bytes, from, text, to)
     }
-    if (this.#pendingBytes > PENDING_BYTES_MAX) this.#parsePending()
+    if (this.#pendingBytes <= PENDING_BYTES_MAX) return
+    this.#parsePending()
+    this.#hasLearnt = false
   }
 
   #parsePending(): void {
@@ -195,7 +232,7 @@ export class DeliveredStream {
     this.#pendingBytes = 0
     this.#isTextPending = false
     for (const { event, hasKeptText } of pending)
-      if (this.#unfit === undefined) this.#event(event, hasKeptText)
+      if (this.#unfit === undefined) this.#parse(event, hasKeptText)
       else this.#lookForEnds(event)
   }
 
@@ -216,7 +253,7 @@ export class DeliveredStream {
     this.#keptBytes = needed
   }
 
-  #event(event: Uint8Array, hasKeptText: boolean): void {
+  #parse(event: Uint8Array, hasKeptText: boolean): void {
     const payload = payloadOf(event)
     // A comment, or the end.
     if (payload === undefined || payload === '[DONE]') return

@@ -6,7 +6,7 @@
  */
 
 import type { EventRelay } from './event-relay.ts'
-import { EventTemplate, FIELD } from './event-template.ts'
+import { type AlikeEvents, EventTemplate, FIELD } from './event-template.ts'
 import { type MembersFound, MemberTap } from './member-tap.ts'
 
 const LINE_FEED = 0x0a
@@ -17,7 +17,7 @@ const DONE = Buffer.from('[DONE]')
 type LineState = 'field' | 'space' | 'payload' | 'ignored'
 
 /** Finds the payloads of `data:` lines. A line ends with LF, CR or CR LF, an event with an empty line. */
-export class EventLines {
+export class EventLines implements AlikeEvents {
   readonly #members: MemberTap
   readonly #relay: EventRelay
   #state: LineState = 'field'
@@ -32,7 +32,10 @@ export class EventLines {
   #hasData = false
   /** Where in the chunk the event under way began; −1: in an earlier one. */
   #eventAt = -1
-  readonly #template = new EventTemplate()
+  readonly template = new EventTemplate()
+  /** Of the chunk that came last, its events that are like the learnt one. */
+  readonly texts: number[] = []
+  #hasOthers = true
   isDone = false
   eventsCount = 0
 
@@ -41,20 +44,29 @@ export class EventLines {
     this.#relay = relay
   }
 
+  /** All of the chunk that came last, if it has events like the learnt one alone. */
+  get alike(): AlikeEvents | undefined {
+    return this.#hasOthers ? undefined : this
+  }
+
   push(bytes: Uint8Array): void {
     let at = 0
     this.#eventAt = -1
+    this.texts.length = 0
+    this.#hasOthers = false
     while (at < bytes.length) {
       if (this.#isFirstLine && this.#isEmptyLine && !this.#followsCarriageReturn) {
-        const end = this.#template.endOf(bytes, at)
+        const end = this.template.endOf(bytes, at)
         if (end > at) {
           this.eventsCount++
           this.#relay.eventLikeLearnt(at, end - 1)
+          this.texts.push(this.template.textFrom, this.template.textTo)
           at = end
           continue
         }
         this.#eventAt = at
       }
+      this.#hasOthers = true
       const byte = bytes[at]!
       if (byte === LINE_FEED && this.#followsCarriageReturn) {
         this.#followsCarriageReturn = false
@@ -130,7 +142,7 @@ export class EventLines {
     const from = this.#eventAt
     if (from < 0 || !this.#relay.isUsual) return
     const text = anyTextAt(bytes, from, end)
-    if (text >= 0 && this.#template.learn(bytes, from, text, end)) this.#relay.learn()
+    if (text >= 0 && this.template.learn(bytes, from, text, end)) this.#relay.learn()
   }
 
   #endLine(bytes: Uint8Array, at: number): void {

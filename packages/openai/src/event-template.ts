@@ -18,19 +18,29 @@ const SPACE = 0x20
 const LEARNT_BYTES_MAX = 4096
 const NOTHING = new Uint8Array(0)
 
+/** Events of a chunk that has no others: each like the one that a template was made of. */
+export interface AlikeEvents {
+  readonly template: EventTemplate
+  /** Where in the chunk each text begins and ends, in turn. */
+  readonly texts: readonly number[]
+}
+
 export class EventTemplate {
   #prefix: Uint8Array = NOTHING
   #suffix: Uint8Array = NOTHING
   /** Where in the bytes the text of the event is that was found like the learnt one. */
   textFrom = 0
   textTo = 0
+  /** Changes with each event that is learnt. */
+  version = 0
 
   /** Behind the event at `at`, if it is like the learnt one; `at`: it is not, or not all of it is there. */
   endOf(bytes: Uint8Array, at: number): number {
-    const [prefix, suffix] = [this.#prefix, this.#suffix]
+    const prefix = this.#prefix
     if (prefix.length === 0 || !isAt(bytes, at, prefix)) return at
     const from = at + prefix.length
     const to = textEnd(bytes, from)
+    const suffix = this.#suffix
     if (!isAt(bytes, to, suffix)) return at
     this.textFrom = from
     this.textTo = to
@@ -47,7 +57,13 @@ export class EventTemplate {
     if (!isOneLine(bytes, from, to)) return false
     this.#prefix = bytes.slice(from, text)
     this.#suffix = bytes.slice(end, to)
+    this.version++
     return true
+  }
+
+  /** Whether both find the same events, and the same texts in them. */
+  isLike(other: EventTemplate): boolean {
+    return isSame(this.#prefix, other.#prefix) && isSame(this.#suffix, other.#suffix)
   }
 }
 
@@ -137,6 +153,10 @@ function valueEnd(bytes: Uint8Array, at: number, to: number): number {
 function behindSpace(bytes: Uint8Array, at: number): number {
   while (bytes[at] === SPACE) at++
   return at
+}
+
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  return one.length === other.length && isAt(one, 0, other)
 }
 
 function isAt(bytes: Uint8Array, at: number, expected: Uint8Array): boolean {

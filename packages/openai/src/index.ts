@@ -1,5 +1,6 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
 export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
+export { textAfterMark } from './byte-order-mark.ts'
 export {
   type AnswerLimits,
   answerLimits,
@@ -11,7 +12,7 @@ export {
   unfitRequest,
   wantsUsage,
 } from './continued-request.ts'
-export { ContinuedStream, engineErrorOf, streamEnd } from './continued-stream.ts'
+export { ContinuedStream, engineErrorOf, errorAnswerOf, streamEnd } from './continued-stream.ts'
 export {
   type Delivered,
   type DeliveredForm,
@@ -23,6 +24,7 @@ export {
 } from './delivered-stream.ts'
 export { editMembers, type MemberChanges } from './edit-members.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
+export type { AlikeEvents } from './event-template.ts'
 export { beforeGivenUp, isGivenUp, isGivenUpAnswer } from './given-up.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export { type FormModel, isForm, readFormModel } from './multipart.ts'

@@ -197,29 +197,29 @@ export class MemberTap {
 
   #endValue(bytes: Uint8Array, from: number, to: number): void {
     const name = WATCHED[this.#watched]!
-    let [source, start, end] = [bytes, from, to]
+    let source = bytes
+    let start = from
+    let end = to
     if (this.#captured !== undefined && this.#capturedBytes > 0) {
       this.#capture(bytes, from, to)
-      ;[source, start, end] = [this.#captured, 0, this.#capturedBytes]
+      source = this.#captured
+      start = 0
+      end = this.#capturedBytes
       this.#capturedBytes = 0
     }
     // The same bound whether the value came in one chunk or in several.
     end = Math.min(end, start + CAPTURE_BYTES_MAX)
     while (start < end && source[start]! <= 0x20) start++
     if (start === end) return
-    const textOf = (): string =>
-      Buffer.from(source.buffer, source.byteOffset + start, end - start)
-        .toString()
-        .trimEnd()
     // null is the value of `usage` in all chunks but the last, and no error.
     if (source[start] === 0x6e) {
       if (name === 'usage') this.#found.usage(undefined)
     } else if (name === 'usage') {
-      this.#found.usage(textOf())
+      this.#found.usage(textOf(source, start, end))
     } else if (name === 'type') {
-      this.#found.type(textOf())
+      this.#found.type(textOf(source, start, end))
     } else if (name === 'id') {
-      if (this.#base === 1 || this.#isBody) this.#found.id(textOf())
+      if (this.#base === 1 || this.#isBody) this.#found.id(textOf(source, start, end))
     } else if (name === 'choices') {
       this.#found.choices(isEmptyList(source, start, end))
     } else if (name === 'error' || startsWith(source, start, FLAT_ERROR)) {
@@ -228,6 +228,12 @@ export class MemberTap {
       this.#found.responseObject()
     }
   }
+}
+
+function textOf(bytes: Uint8Array, from: number, to: number): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset + from, to - from)
+    .toString()
+    .trimEnd()
 }
 
 function startsWith(bytes: Uint8Array, at: number, word: Uint8Array): boolean {

@@ -19,8 +19,10 @@
  */
 
 import { parseJson } from '@homing/base'
+import { ByteOrderMark } from './byte-order-mark.ts'
 import { EventLines } from './event-lines.ts'
 import { EventRelay, type EventRelayOptions } from './event-relay.ts'
+import type { AlikeEvents } from './event-template.ts'
 import { MemberTap } from './member-tap.ts'
 
 /** What passed until now. Counts are undefined where the engine did not report them. */
@@ -46,6 +48,7 @@ export interface UsageReport {
 
 export class UsageTap {
   readonly #relay: EventRelay | undefined
+  readonly #mark: ByteOrderMark | undefined
   readonly #lines: EventLines | undefined
   readonly #members: MemberTap
   #hasBytes = false
@@ -61,6 +64,7 @@ export class UsageTap {
   /** 'sse' for text/event-stream, 'json' for a body that is one JSON object; `options` are for streams. */
   constructor(form: 'sse' | 'json', options: EventRelayOptions = {}) {
     this.#relay = form === 'sse' ? new EventRelay(options) : undefined
+    this.#mark = form === 'sse' ? new ByteOrderMark() : undefined
     this.#members = new MemberTap(
       {
         usage: text => this.#usage(text),
@@ -114,14 +118,20 @@ export class UsageTap {
 
   /**
    * Takes the next bytes of the answer and returns those that pass on: the same array, unless some are
-   * changed or held back. The bytes given are only read, and not kept.
+   * changed, left out or held back. The bytes given are only read, and not kept.
    */
-  push(bytes: Uint8Array): Uint8Array {
-    if (bytes.length > 0) this.#hasBytes = true
+  push(given: Uint8Array): Uint8Array {
+    if (given.length > 0) this.#hasBytes = true
+    const bytes = this.#mark === undefined ? given : this.#mark.behind(given)
     this.#relay?.begin(bytes)
     if (this.#lines === undefined) this.#members.push(bytes, 0, bytes.length)
     else this.#lines.push(bytes)
     return this.#relay === undefined ? bytes : this.#relay.end()
+  }
+
+  /** Where the texts are of the bytes that came last, if that is known of all their events. */
+  get alike(): AlikeEvents | undefined {
+    return this.#lines?.alike
   }
 
   /** The held bytes, for an answer that ends here; empty if there are none. */

@@ -1,6 +1,7 @@
+import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { type DeliveredForm, DeliveredStream, eventsOf } from '../src/index.ts'
+import { type DeliveredForm, DeliveredStream, eventsOf, UsageTap } from '../src/index.ts'
 
 const HEAD = { id: 'c-1', created: 7, model: 'm' }
 
@@ -69,6 +70,71 @@ for (const form of ['chat', 'completions'] as const)
     fc.assert(property, { numRuns: 300 })
     t.end()
   })
+
+for (const form of ['chat', 'completions'] as const)
+  t.test(`where the texts of ${form} are need not be looked for where a tap has found them`, async t => {
+    const said = (text: string) => (form === 'chat' ? { delta: { content: text } } : { text })
+    const chunk = (members: object): string =>
+      `data: ${JSON.stringify({ ...HEAD, choices: [{ index: 0, ...members }] })}\n\n`
+    const others = fc.constantFrom(
+      chunk({ ...said('end'), finish_reason: 'stop' }),
+      chunk({ ...said('second'), index: 1 }),
+      chunk({ ...said('ids'), token_ids: [5] }),
+      chunk({ delta: { reasoning_content: 'because' } }),
+      chunk({ delta: { reasoning_content: 'because', content: null } }),
+      ': a comment\n\n',
+      'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n',
+      'data: {"error":{"message":"no"}}\n\n',
+      'data: [DONE]\n\n',
+    )
+    const streams = fc.tuple(pieces, pieces, fc.array(others, { maxLength: 2 }), pieces)
+    let alikeCount = 0
+    const property = fc.property(
+      streams,
+      fc.infiniteStream(fc.nat(400)),
+      fc.constantFrom(Number.POSITIVE_INFINITY, 0, 300),
+      ([first, second, rare, third], cuts, bytesMax) => {
+        const event = ({ text, manner }: Piece): string => chunkOf(form, text, manner)
+        const text = [...first, ...second].map(event).join('') + rare.join('') + third.map(event).join('')
+        const bytes = new TextEncoder().encode(text)
+        const room = { tap: bytesMax, alone: bytesMax }
+        const take = (whose: keyof typeof room) => (count: number) => {
+          if (count > room[whose]) return false
+          room[whose] -= count
+          return true
+        }
+        const [tapped, alone] = [
+          new DeliveredStream(form, take('tap')),
+          new DeliveredStream(form, take('alone')),
+        ]
+        const tap = new UsageTap('sse')
+        for (let at = 0; at < bytes.length; ) {
+          // Mostly a whole event, as engines send them.
+          const cut = cuts.next().value
+          const eventEnd = bytes.findIndex((byte, i) => i > at && byte === 10 && bytes[i - 1] === 10) + 1
+          const end = cut > 100 && eventEnd > 0 ? eventEnd : at + 1 + cut
+          const piece = bytes.subarray(at, end)
+          at = end
+          const passing = tap.push(piece)
+          const alike = passing === piece ? tap.alike : undefined
+          if (alike !== undefined) alikeCount++
+          tapped.push(passing, alike)
+          alone.push(passing)
+        }
+        assertSame(tapped, alone)
+      },
+    )
+    fc.assert(property, { numRuns: 500 })
+    t.ok(alikeCount > 100, `${alikeCount} chunks were not looked at`)
+  })
+
+function assertSame(one: DeliveredStream, other: DeliveredStream): void {
+  assert.deepEqual(
+    [one.unfit, one.isFinished, one.isUnfinished],
+    [other.unfit, other.isFinished, other.isUnfinished],
+  )
+  if (one.unfit === undefined) assert.deepEqual(one.read(), other.read())
+}
 
 t.test('only a parser can tell where the text of some events is', async t => {
   const streamOf = (...events: readonly string[]) => {

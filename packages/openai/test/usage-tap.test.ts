@@ -85,6 +85,21 @@ t.test('comments, other fields, CR LF, CR and data over several lines are event 
   t.match(tapAll('sse', text), { promptTokens: 7, completionTokens: 8, isDone: true, eventsCount: 2 })
 })
 
+t.test('a byte order mark before the first event is left out, wherever the bytes are cut', async t => {
+  const text = `\ufeff${streamed}`
+  for (let cut = 0; cut <= 5; cut++) {
+    t.strictSame(tapAll('sse', text, [cut]), tapAll('sse', streamed), `${cut}`)
+    const tap = new UsageTap('sse')
+    const bytes = Buffer.from(text)
+    const passed = Buffer.concat([tap.push(bytes.subarray(0, cut)), tap.push(bytes.subarray(cut))])
+    t.equal(passed.toString(), streamed, `${cut}`)
+  }
+  t.equal(tapAll('sse', '\ufeffdata: {"error":{"message":"x"}}\n\n').sawError, true)
+  const tap = new UsageTap('sse')
+  const parts = [Uint8Array.of(0xef, 0xbb), Uint8Array.of(0x61, 0x0a, 0x0a)].map(part => tap.push(part))
+  t.equal(Buffer.concat(parts).toString('latin1'), '\u00ef\u00bba\n\n', 'a part of a mark is none')
+})
+
 t.test('a JSON body is read wherever its usage stands', async t => {
   const body = `{"id":"x","choices":[{"text":"${'a}"'.replaceAll('"', '\\"').repeat(5000)}"}],"usage":{"prompt_tokens":9,
     "completion_tokens":1,"prompt_tokens_details":{"cached_tokens":8}},"prompt_logprobs":[${'null,'.repeat(20_000)}null]}`

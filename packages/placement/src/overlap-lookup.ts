@@ -118,12 +118,12 @@ export class OverlapLookup {
     const overlaps = newOverlaps(candidates, audits)
     const blocksMax = Math.floor((request.promptTokens - 1) / request.blockSizeTokens)
     const count = Math.min(blocksMax, request.localHashes.length / 2)
-    if (count <= 0 || request.cacheUse === 'unread') return { ...overlaps, isComplete: true }
+    if (count <= 0 || request.cacheUse === 'unread') return overlaps
     const { workerSlotsMax, weights } = this.#options
     const scores = this.#scores
     const bySlot = this.#bySlot
     this.#reader.overlap(request.localHashes, count, scores)
-    let { isComplete } = scores
+    overlaps.isComplete = scores.isComplete
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = scores.blocks[i]!
     const walked: number[] = []
     for (let i = 0; i < candidates.length; i++) {
@@ -140,9 +140,9 @@ export class OverlapLookup {
       }
     }
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
-    if (walked.length > 0)
-      isComplete = this.#walk(request.localHashes, count, candidates, walked, overlaps, audits) && isComplete
-    return { ...this.#labelled(request, candidates, overlaps, count), isComplete }
+    if (walked.length > 0 && !this.#walk(request.localHashes, count, candidates, walked, overlaps, audits))
+      overlaps.isComplete = false
+    return this.#labelled(request, candidates, overlaps, count)
   }
 
   #labelled(
@@ -150,7 +150,7 @@ export class OverlapLookup {
     candidates: readonly Candidate[],
     overlaps: OpenOverlaps,
     count: number,
-  ): Overlaps {
+  ): FoundOverlaps {
     if (request.textBlocksReason !== undefined || !this.#labels.concerns(request)) return overlaps
     // A guess says nothing of experts.
     const { blocks, guessedBlocks } = overlaps

@@ -43,6 +43,8 @@ export interface Overlaps {
 
 /** Overlaps while they are filled in. */
 export interface OpenOverlaps extends Overlaps {
+  /** See FoundOverlaps. */
+  isComplete: boolean
   readonly layers: (readonly LayerTerm[])[]
 }
 
@@ -59,6 +61,7 @@ export function newOverlaps(candidates: readonly Candidate[], audits: Audits): O
     lowerTierBlocks: new Float64Array(count),
     guessedBlocks: new Int32Array(count),
     layers: new Array(count).fill(NO_LAYERS),
+    isComplete: true,
   }
 }
 
@@ -97,7 +100,7 @@ export function withLabels(
   labels: LabelOverlaps | undefined,
   weights: LabelWeights,
   isMigration: boolean,
-): Overlaps {
+): OpenOverlaps {
   if (labels === undefined) return overlaps
   const weight = isMigration ? weights.migration : weights.pooled
   const factor = Math.min(1, weight)

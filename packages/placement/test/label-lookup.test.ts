@@ -190,6 +190,7 @@ function twoEngines(both: Partial<EngineFigures>, first: Partial<EngineFigures> 
     outputTokensExpected: 100,
     waitingShare: 0,
     prefillMeanMs: 0,
+    sentPerMs: 0,
     transferMs: 50,
     transferTokenMs: 1,
   }

@@ -11,6 +11,8 @@
  *   step now ÷ step of none   requests that stay longer make each other's steps longer
  *   1 + room ÷ answer         where the KV cache has no room, those that wait for room are delayed as well
  *
+ * And it delays those that come meanwhile, as many as came of late.
+ *
  * docs/decisions/0047-when-legs-pay.md says why.
  */
 
@@ -53,8 +55,9 @@ export function endToEndMs(
   const tokens = newTokens(worker, prompt, engines)
   const computedMs = prefillMs(worker, prompt, engines)
   const ownMs = waitMs(worker, prompt, engines) + computedMs
+  const comingMs = computedMs * requestsComing(candidates.count, engines, computedMs)
   // Those before it at a worker that only computes prompts are gone when its turn comes.
-  if (!isDecoded) return ownMs + computedMs * queuePrice(candidates.count, engines)
+  if (!isDecoded) return ownMs + comingMs
   const { outputTokensExpected } = engines
   const addedMs = addedStepMs(worker, prompt, engines)
   const stepMs = decodeStepMsNow(worker)
@@ -62,30 +65,25 @@ export function endToEndMs(
   // A step reads the weights once, for prefill and decoding; its tokens are computed all the same.
   const sharedMs = worker.decodeStepMs * stepsOf(tokens, worker.stepTokens)
   const delayMs = Math.max(computedMs - sharedMs, worker.prefillTokenMs * tokens)
-  // One more comes in the time of an answer; if in the time of its prefill, it waits for half of it.
-  const comingMs = answerMs > 0 ? (computedMs * computedMs) / 2 / answerMs : 0
   const ofSteps = worker.decodeStepMs > 0 ? stepMs / worker.decodeStepMs : 1
   const ofRoom = answerMs > 0 ? 1 + roomMs(worker, prompt, engines) / answerMs : 1
   return (
     ownMs +
-    computedMs * queuePrice(candidates.count, engines) +
     answerMs +
     outputTokensExpected * addedMs +
-    comingMs +
-    worker.requests * (delayMs * ofSteps * ofRoom + (outputTokensExpected / 2) * addedMs)
+    (worker.requests * delayMs * ofRoom + comingMs) * ofSteps +
+    worker.requests * (outputTokensExpected / 2) * addedMs
   )
 }
 
 /**
- * Ms that those wait who come after it, for each that it computes: as many times as prompts are there for
- * each worker. In a queue that is what those ahead of it leave for those behind it. Of these workers and now,
- * for others may be in another state.
+ * Requests that come to a worker until what is there is computed, and half of what comes to it now. Others of
+ * these workers take them meanwhile, so backlogs are a mean.
  */
-function queuePrice(count: number, engines: EngineProjection): number {
-  if (!(engines.prefillMeanMs > 0)) return 0
+function requestsComing(count: number, engines: EngineProjection, computedMs: number): number {
   let backlogMs = 0
   for (let i = 0; i < count; i++) backlogMs += figureOf(engines, i, 'backlogMs')
-  return backlogMs / engines.prefillMeanMs / count
+  return (engines.sentPerMs * (backlogMs + computedMs / 2)) / count
 }
 
 function autoWorkerOf(

@@ -20,18 +20,24 @@
 
 import type { Candidates, ChoiceTerms, SelectionRequest } from './types.ts'
 
+/**
+ * `isComputed`: nothing of the prompt is left to compute. `bonusBlocks`: see Candidates; undefined: none
+ * count. Both are arguments of their own, because a copy of `request` and `candidates` would cost more than
+ * the loop does for a few workers.
+ */
 export function fillPrefill(
   candidates: Candidates,
   request: SelectionRequest,
+  isComputed: boolean,
+  bonusBlocks: Candidates['bonusBlocks'],
   overlapCredit: number,
   creditDecay: number,
   terms: ChoiceTerms,
 ): void {
-  const { count, overlapBlocks, creditFactors, activePrefillTokens, bonusBlocks } = candidates
+  const { count, overlapBlocks, creditFactors, activePrefillTokens } = candidates
   const { promptTokens, blockSizeTokens } = request
   const promptBlocks = Math.floor(promptTokens / blockSizeTokens)
   const least = Math.min(1, promptTokens)
-  const isComputed = request.isComputed === true
   const isPlain = isComputed || (overlapCredit === 1 && creditDecay === 0)
   let newTokensMin = promptTokens
   for (let i = 0; i < count; i++) {
@@ -44,7 +50,7 @@ export function fillPrefill(
     terms.prefillTokens[i] = activePrefillTokens[i]! + newTokens
   }
   terms.newTokensMin = newTokensMin
-  if (!isPlain) creditByDevice(candidates, request, overlapCredit, creditDecay, least, terms)
+  if (!isPlain) creditByDevice(candidates, request, bonusBlocks, overlapCredit, creditDecay, least, terms)
   else if (bonusBlocks !== undefined) addBonus(candidates, bonusBlocks, request, isComputed, least, terms)
 }
 
@@ -72,8 +78,9 @@ function addBonus(
 }
 
 function creditByDevice(
-  { count, creditFactors, lowerTierBlocks, bonusBlocks, activePrefillTokens }: Candidates,
+  { count, creditFactors, lowerTierBlocks, activePrefillTokens }: Candidates,
   { promptTokens, blockSizeTokens }: SelectionRequest,
+  bonusBlocks: Candidates['bonusBlocks'],
   overlapCredit: number,
   creditDecay: number,
   least: number,

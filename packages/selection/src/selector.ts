@@ -114,11 +114,12 @@ export class Selector {
     weights.prefillMsPerToken = settings.prefillMsPerToken
     weights.attentionMsPerMillionPairs = settings.attentionMsPerMillionPairs
     const isAuto = policy.name === 'auto'
-    const isComputed = request.isComputed === true && isAuto
     fillPrefill(
+      candidates,
+      request,
+      request.isComputed === true && isAuto,
       // auto has a term of its own for it: what it predicts is to come true.
-      isAuto && candidates.bonusBlocks !== undefined ? { ...candidates, bonusBlocks: undefined } : candidates,
-      { ...request, isComputed },
+      isAuto ? undefined : candidates.bonusBlocks,
       overlapWeight === 0 ? 0 : overlapCredit,
       settings.creditDecay,
       terms,
@@ -189,7 +190,15 @@ export class Selector {
     const { terms } = this.#choice
     const credit = request.override?.overlapCredit ?? settings.overlapCredit
     const weight = request.override?.overlapWeight ?? settings.overlapWeight
-    fillPrefill(candidates, request, weight === 0 ? 0 : credit, settings.creditDecay, terms)
+    fillPrefill(
+      candidates,
+      request,
+      request.isComputed === true,
+      candidates.bonusBlocks,
+      weight === 0 ? 0 : credit,
+      settings.creditDecay,
+      terms,
+    )
     return custom.eligible(candidates, request, terms)
   }
 

@@ -92,6 +92,7 @@ function randomEngines(slots: number): fc.Arbitrary<EngineProjection> {
       prefillMeanMs: milliseconds,
       speedSpread: fc.oneof(fc.constantFrom(0, 0.1), fc.double({ min: 0, max: 3, noNaN: true })),
       waitingShare: share,
+      sentPerMs: share,
       transferMs: milliseconds,
       transferTokenMs: milliseconds,
     })

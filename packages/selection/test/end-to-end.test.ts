@@ -19,7 +19,12 @@ interface Worker {
 }
 
 /** The cost of the cheapest of workers that compute 0.02 ms a token. */
-function costOf(workers: readonly Worker[], request: SelectionRequest, isDecoded: boolean): number {
+function costOf(
+  workers: readonly Worker[],
+  request: SelectionRequest,
+  isDecoded: boolean,
+  { sentPerMs = 1 / ANSWER_MS } = {},
+): number {
   const book = new EngineBook({ workerSlotsMax: workers.length })
   const engines = book.project(
     workers.map((_, slot) => slot),
@@ -28,6 +33,7 @@ function costOf(workers: readonly Worker[], request: SelectionRequest, isDecoded
   engines.figures.fill(0)
   engines.outputTokensExpected = 100
   engines.prefillMeanMs = 200
+  engines.sentPerMs = sentPerMs
   workers.forEach(({ decoding, queuedTokens, requestMs = 0 }, i) => {
     const set = (name: keyof typeof FIGURE_OFFSET, value: number): void => {
       engines.figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET[name]] = value
@@ -71,12 +77,11 @@ const prompt = (promptTokens: number, isComputed = false): SelectionRequest => (
 })
 const IDLE: Worker = { decoding: 0, queuedTokens: 0 }
 
-t.test('in an idle fleet a prompt costs no less in two legs, but for those that come meanwhile', async t => {
+t.test('in an idle fleet a prompt costs as much in two legs: others come to either worker', async t => {
   const holds = fc.property(fc.integer({ min: 1, max: 100_000 }), tokens => {
     const whole = costOf([IDLE], prompt(tokens), true)
     const legs = costOf([IDLE], prompt(tokens), false) + costOf([IDLE], prompt(tokens, true), true)
-    const comingMs = (0.02 * tokens) ** 2 / 2 / ANSWER_MS
-    assert.ok(Math.abs(legs + comingMs - whole) <= 0.02 * 300 + 1e-6, `${legs} + ${comingMs}, and ${whole}`)
+    assert.ok(Math.abs(legs - whole) <= 0.02 * 300 + 1e-6, `${legs}, and ${whole}`)
   })
   t.doesNotThrow(() => fc.assert(holds))
 })
@@ -101,6 +106,19 @@ t.test('a worker that only computes prompts costs more, the more waits there', a
   const idle = costOf([IDLE], prompt(10_000), false)
   const waiting = costOf([busy], prompt(10_000), false)
   t.ok(waiting - idle > 400, `${waiting - idle}: its backlog, and what it makes others wait`)
+})
+
+t.test('those that come while a prompt is computed wait for it, as many as came of late', async t => {
+  const extra = (isDecoded: boolean, sentPerMs: number, queuedTokens = 0): number =>
+    costOf([{ decoding: 0, queuedTokens }], prompt(50_000), isDecoded, { sentPerMs }) -
+    costOf([{ decoding: 0, queuedTokens }], prompt(50_000), isDecoded, { sentPerMs: 0 })
+  for (const isDecoded of [true, false]) {
+    // 2 a second, and a second: each waits for half of it.
+    t.ok(Math.abs(extra(isDecoded, 0.002) / 1000 - 1) < 1e-6, `${extra(isDecoded, 0.002)}`)
+    t.ok(Math.abs(extra(isDecoded, 0.004) / 2000 - 1) < 1e-6)
+    // A second waits there before it, and those that come meanwhile wait for all of it.
+    t.ok(Math.abs(extra(isDecoded, 0.002, 50_000) / 3000 - 1) < 1e-6, `${extra(isDecoded, 0.002, 50_000)}`)
+  }
 })
 
 t.test('without times of engines there is no cost', async t => {

@@ -247,6 +247,7 @@ export class RouterSight {
       lowerTierBlocks: new Float64Array(count),
       guessedBlocks: new Int32Array(count),
       layers: Array.from({ length: count }, () => NO_TERMS),
+      isComplete: true,
     }
     const pooled = blocks.map(held => Math.max(0, pooledTokens / blockTokens - held))
     const labels = { moe: new Int32Array(count), pooled }

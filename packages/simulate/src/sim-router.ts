@@ -220,9 +220,11 @@ export class SimRouter implements Replica {
     const { guarded, inputTokens, outputTokens } = request
     const reusedTokens = saidTokens(request)
     this.#books.answered(request)
+    // One token that no client sees says nothing of answers, as in the product.
+    const answerTokens = request.leg === 'prefill' ? undefined : outputTokens
     this.#ended(
       request,
-      { outputTokens, cachedShare: reusedTokens / inputTokens, streamEvents },
+      { outputTokens: answerTokens, cachedShare: reusedTokens / inputTokens, streamEvents },
       // The wait at the router is not the worker's time.
       delivered(outputTokens, nowMs - request.arrivalMs - request.waitedMs),
       nowMs,

@@ -2,9 +2,16 @@
 
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { seededRandom } from '@homing/base'
+import type { Receipt } from '@homing/placement'
 import { readTrace, type TraceRequest } from '@homing/trace'
 import t from 'tap'
+import { EmptyView } from '../src/fleet-view.ts'
+import { prefillLegOf } from '../src/handovers.ts'
 import { type CellSpec, type PoolsSpec, type ServedRequest, simulateCell } from '../src/index.ts'
+import { SimFleet } from '../src/sim-fleet.ts'
+import { newSimRequest, type SimRequest } from '../src/sim-request.ts'
+import { SimRouter } from '../src/sim-router.ts'
 import { REFERENCE_SPEC } from './reference-spec.ts'
 
 const SMALL = join(
@@ -115,6 +122,37 @@ t.test('by auto, a prompt goes apart when its worker would let others wait for i
     (await run(byAuto, requests)).result.decisions
   const without = await decisions(small)
   t.equal(await decisions([...small, request(2000, 16_384, 10, 0)]), without + 2, 'its legs')
+})
+
+t.test('the one token of a prefill leg says nothing of how long answers are', async t => {
+  const fleet = new SimFleet(SPEC).of([0, 1, 2, 3])
+  const request = (index: number): SimRequest => {
+    const trace = { timestampMs: 0, inputTokens: 2048, outputTokens: 400, hashIds: [1, 2, 3, 4] }
+    return newSimRequest(trace, index, trace.hashIds, trace.hashIds.length, 0)
+  }
+  /** Expected ms of decoding of a request after so many answers, by another router. */
+  const decodeMsAfter = (requests: readonly SimRequest[]): number => {
+    const receipts: Receipt[] = []
+    const random = seededRandom(1)
+    const options = { view: new EmptyView(), oracle: undefined, random, guardRandom: random }
+    const router = new SimRouter({ ...options, spec: SPEC, receipt: receipt => receipts.push(receipt) })
+    let nowMs = 0
+    for (const one of [...requests, request(requests.length)]) {
+      router.decide(one, fleet, nowMs)
+      one.firstTokenMs = nowMs + 100
+      router.firstToken(one, nowMs + 100)
+      nowMs += 60_000
+      router.completed(one, nowMs)
+    }
+    const { candidates, cost } = receipts.at(-1)!
+    return candidates[0]!.terms[cost.terms.findIndex(({ name }) => name === 'decode_ms')]!
+  }
+  const expectedMs = decodeMsAfter([])
+  t.ok(expectedMs > 0)
+  const prefilled = Array.from({ length: 20 }, (_, i) => prefillLegOf(request(i)))
+  t.equal(decodeMsAfter(prefilled), expectedMs)
+  const whole = Array.from({ length: 20 }, (_, i) => request(i))
+  t.ok(decodeMsAfter(whole) > 1.5 * expectedMs, 'as answers of 400 tokens do')
 })
 
 t.test('pools that cannot be are refused', async t => {

@@ -118,6 +118,17 @@ overEach(t, 'a request that is no HTTP is told so, and its connection closed', a
   }
 })
 
+overEach(t, 'headers are limited by their bytes, not by their number', async (t, link) => {
+  const { open } = await serve(t, link, exchange => {
+    exchange.writeHead(200, {})
+    exchange.end(bytes(String(exchange.headers['x-last'])))
+  })
+  const many = Array.from({ length: 3000 }, (_, i) => `a${i}: b\r\n`).join('')
+  const client = await open()
+  client.socket.write(`GET / HTTP/1.1\r\n${HOST}${many}x-last: here\r\nconnection: close\r\n\r\n`)
+  t.match(await client.whole(), /^HTTP\/1\.1 200 .*here/s)
+})
+
 overEach(t, 'without a form of its own, a listener tells it as text', async (t, link) => {
   const listener = await transport.http.listen({ host: '127.0.0.1', port: 0, tls: link.tls }, echo)
   t.teardown(() => listener.close(0))

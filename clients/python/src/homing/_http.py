@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 import time
 from typing import Dict, List, Mapping, Optional, Tuple
@@ -25,6 +26,7 @@ from .errors import HomingError, refused, shown
 
 HEAD_BYTES_MAX = 65_536
 PIECE_BYTES_MAX = 65_536
+CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 # The router closes an idle connection after 75 s, load balancers after 60 s.
 IDLE_S = 30.0
 
@@ -117,12 +119,9 @@ class Answer:
                 await reader.readexactly(2)
             self._is_first_chunk = False
             line = (await reader.readuntil(b"\r\n")).split(b";")[0].strip()
-            try:
-                self._left = int(line, 16)
-            except ValueError:
-                raise refused(
-                    "bad_answer", f"cannot read the answer: {shown(line)} is no size of a chunk"
-                ) from None
+            if CHUNK_SIZE.fullmatch(line) is None:
+                raise refused("bad_answer", f"cannot read the answer: {shown(line)} is no size of a chunk")
+            self._left = int(line, 16)
             if self._left == 0:
                 while await reader.readuntil(b"\r\n") != b"\r\n":
                     pass
@@ -152,7 +151,11 @@ class Origin:
     def __init__(
         self, url: str, tls: Optional[ssl.SSLContext], connections_max: int, timeout_s: float
     ) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except (TypeError, ValueError, AttributeError) as error:
+            raise refused("bad_option", f"cannot use the URL {shown(url)}: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise refused(
                 "bad_option", f"cannot use the URL {shown(url)}: give one such as http://127.0.0.1:8000"
@@ -163,7 +166,7 @@ class Origin:
             )
         self.url = url
         self._host = parts.hostname
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._port = port or (443 if parts.scheme == "https" else 80)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._path = parts.path.rstrip("/")
         self._authority = parts.netloc
@@ -246,7 +249,10 @@ class Origin:
                 connection = await self._connect(slots)
             connection.writer.write(request)
             await connection.writer.drain()
-            status, headers = _read_head(await connection.reader.readuntil(b"\r\n\r\n"))
+            status = 100
+            # Early heads, of a proxy or of the router itself, are no answer.
+            while status < 200 and status != 101:
+                status, headers = _read_head(await connection.reader.readuntil(b"\r\n\r\n"))
             return Answer(connection, self, status, headers, self._timeout_s)
         except (OSError, EOFError, asyncio.LimitOverrunError, ssl.CertificateError) as error:
             self._end(connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional
 
@@ -12,6 +13,7 @@ from .errors import HomingError, refused, shown
 
 # Of an event that is not whole: no token has as many.
 EVENT_CHARACTERS_MAX = 1_048_576
+LINE_END = re.compile("\r\n|\n|\r")
 
 
 class GeneratePlace(NamedTuple):
@@ -46,7 +48,11 @@ class GenerateStream:
         self._answer = answer
         self._outputs: Deque[Dict[str, Any]] = deque()
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        # The line that has not ended, and the lines of data of an event that has not.
         self._rest = ""
+        self._data: List[str] = []
+        # A line feed behind it belongs to it.
+        self._follows_carriage_return = False
         self._is_over = False
         self._failure: Optional[HomingError] = None
         #: Undefined until the engine has counted: None.
@@ -106,16 +112,31 @@ class GenerateStream:
             self._is_over = True
             raise
         if piece == b"":
+            for line in (self._rest, ""):
+                self._line(line)
             self._is_over = True
             return
-        self._rest += self._text.decode(piece)
-        lines = self._rest.split("\n")
+        text = self._text.decode(piece)
+        if text == "":
+            return
+        if self._follows_carriage_return and text[0] == "\n":
+            text = text[1:]
+        self._follows_carriage_return = text.endswith("\r")
+        lines = LINE_END.split(text)
+        lines[0] = self._rest + lines[0]
         self._rest = lines.pop()
         for line in lines:
-            if line.startswith("data:"):
-                self._event(line[5:].strip())
-        if len(self._rest) > EVENT_CHARACTERS_MAX:
+            self._line(line)
+        if len(self._rest) + sum(map(len, self._data)) > EVENT_CHARACTERS_MAX:
             self._end(_failed(f"an event has more than {EVENT_CHARACTERS_MAX} characters", ""))
+
+    def _line(self, line: str) -> None:
+        """An event ends with an empty line; its lines of data are one text (WHATWG event stream format)."""
+        if line.startswith("data:"):
+            self._data.append(line[5:])
+        elif line == "" and self._data:
+            data, self._data = self._data, []
+            self._event("\n".join(data).strip())
 
     def _event(self, data: str) -> None:
         if self._is_over or data == "[DONE]":

@@ -45,6 +45,8 @@ import { nodeHttp } from './libraries.ts'
 /** Each time all idle connections are looked at. */
 const MAKE_ROOM_MS_MIN = 1000
 const KEEP_ALIVE_MS_DEFAULT = 75_000
+/** `a: b`, and the end of the line. */
+const HEADER_LINE_BYTES_MIN = 6
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
 const ZEROS_MAX = 6
 /**
@@ -74,6 +76,9 @@ export async function listenHttp(
   })
   // A client that has said all may still wait for its answer. Node has no option for it.
   ;(server as { httpAllowHalfOpen?: boolean }).httpAllowHalfOpen = true
+  // Node counts the bytes of names and values alone. Past this number there are too many, with what is
+  // between them.
+  server.maxHeadersCount = Math.floor(HEADER_BYTES_MAX / HEADER_LINE_BYTES_MIN)
   const state: ServerState = {
     server,
     clock,
