@@ -99,6 +99,7 @@ class Side {
   readonly #worker: number
   readonly #profile: EngineProfile
   readonly #blockTokens: number
+  readonly #capacityBlocks: number
   readonly #pending: SimRequest[] = []
   readonly #decoding = new Set<SimRequest>()
   /** When its step ends; Infinity while it has none. */
@@ -114,11 +115,12 @@ class Side {
     this.#worker = worker
     this.#profile = profile
     this.#blockTokens = blockTokens
-    const { stepTokensMax, sequencesMax, kvCapacityTokens } = profile
+    this.#capacityBlocks = Math.floor(profile.kvCapacityTokens / blockTokens)
+    const { stepTokensMax, sequencesMax } = profile
     this.engine = new SimEngine({
       worker,
       blockTokens,
-      capacityBlocks: Math.floor(kvCapacityTokens / blockTokens),
+      capacityBlocks: this.#capacityBlocks,
       stepTokensMax,
       sequencesMax,
       storeAt: 'prompt-end',
@@ -167,20 +169,24 @@ class Side {
   #endsMs(pending: readonly SimRequest[], beginMs: number): number {
     const { stepTokensMax } = this.#profile
     const queue = pending.map(request => ({ request, newTokens: this.#newTokens(request), doneTokens: 0 }))
-    /** Contexts that end with a step, by the number of the step. */
-    const ends = new Map<number, number[]>()
-    const endsWith = (step: number, tokens: number): void => {
+    /** Requests that end with a step, by the number of the step. */
+    const ends = new Map<number, SimRequest[]>()
+    const endsWith = (step: number, request: SimRequest): void => {
       const there = ends.get(step)
-      if (there === undefined) ends.set(step, [tokens])
-      else there.push(tokens)
+      if (there === undefined) ends.set(step, [request])
+      else there.push(request)
     }
     let decoding = this.#decoding.size
     let contextTokens = 0
-    for (const { inputTokens, outputTokens, lastStep } of this.#decoding) {
+    let usedBlocks = 0
+    for (const request of this.#decoding) {
+      const { inputTokens, outputTokens, lastStep } = request
       const left = lastStep - this.engine.steps
-      endsWith(left, inputTokens + outputTokens)
+      endsWith(left, request)
       contextTokens += inputTokens + outputTokens - left
+      usedBlocks += this.#ownBlocks(request)
     }
+    for (const { request } of queue) usedBlocks += this.#ownBlocks(request)
     let atMs = beginMs
     let sumMs = 0
     for (let step = 1; decoding > 0 || queue.length > 0; step++) {
@@ -200,26 +206,35 @@ class Side {
         prefillAttention,
         decodeRequests: decoding,
         decodeContextTokens: contextTokens,
-        kvUsage: 0,
+        kvUsage: Math.min(1, usedBlocks / this.#capacityBlocks),
       })
       contextTokens += decoding
-      for (const tokens of ends.get(step) ?? []) {
+      for (const request of ends.get(step) ?? []) {
         sumMs += atMs
-        contextTokens -= tokens
+        contextTokens -= request.inputTokens + request.outputTokens
+        usedBlocks -= this.#ownBlocks(request)
         decoding--
       }
       while (queue.length > 0 && queue[0]!.doneTokens === queue[0]!.newTokens) {
-        const { inputTokens, outputTokens } = queue.shift()!.request
-        if (outputTokens === 1) {
+        const { request } = queue.shift()!
+        if (request.outputTokens === 1) {
           sumMs += atMs
+          usedBlocks -= this.#ownBlocks(request)
           continue
         }
-        endsWith(step + outputTokens - 1, inputTokens + outputTokens)
-        contextTokens += inputTokens + 1
+        endsWith(step + request.outputTokens - 1, request)
+        contextTokens += request.inputTokens + 1
         decoding++
       }
     }
     return sumMs
+  }
+
+  /** Blocks that it holds beside those that were cached before it. */
+  #ownBlocks(request: SimRequest): number {
+    const cached =
+      request.placesHeld > 0 ? request.reusedTokens / this.#blockTokens : this.engine.cachedRun(request)
+    return Math.max(0, this.engine.blocksNeeded(request) - Math.floor(cached))
   }
 
   #newTokens(request: SimRequest): number {

@@ -43,3 +43,15 @@ t.test(
     t.equal(alone.e2eMs.mean, again.e2eMs.mean)
   },
 )
+
+t.test('where the use of the cache makes steps slow, a copy is made to be away from it', async t => {
+  const ids = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i)
+  const long = ids(1, 1200)
+  const requests: readonly TraceRequest[] = [
+    { timestampMs: 0, inputTokens: 1200 * 512, outputTokens: 5000, hashIds: long },
+    // Its blocks are held where every step waits for the long context.
+    { timestampMs: 30_000, inputTokens: 16 * 512 + 100, outputTokens: 2000, hashIds: long.slice(0, 16) },
+  ]
+  const { copied } = await placeKnowingAll({ ...SPEC, profile: 'mock-poly' }, requests, 0)
+  t.equal(copied, 1)
+})
