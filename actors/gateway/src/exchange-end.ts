@@ -102,8 +102,9 @@ export class ExchangeEnd {
   }
 
   /** Ends a request that no worker served. */
-  fail(error: ErrorRecord, wasTaken: boolean = this.#mayBeTaken): void {
+  fail(given: ErrorRecord, wasTaken: boolean = this.#mayBeTaken): void {
     const { reply, calls, placing, request } = this.#steps
+    const error = reply.toldRecord(given)
     const { hasBegun } = request
     const { decision } = placing
     reply.passWhole(calls.current)

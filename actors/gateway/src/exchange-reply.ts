@@ -10,7 +10,7 @@
  *   I3  A client that may use some models only is told of no others.
  */
 
-import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { AlikeEvents } from '@homing/openai'
 import type { Decision } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
@@ -108,6 +108,11 @@ export class ExchangeReply {
     if (leaseOf(this.#http)?.key.models === undefined) return thrown
     const { code, details } = toErrorRecord(thrown)
     return code === MODEL_NOT_FOUND ? hiddenModelError(this.#http, String(details['model'])) : thrown
+  }
+
+  /** The same for the record of an error. */
+  toldRecord(error: ErrorRecord): ErrorRecord {
+    return error.code === MODEL_NOT_FOUND ? toErrorRecord(this.told(fromErrorRecord(error))) : error
   }
 
   /**

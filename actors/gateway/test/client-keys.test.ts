@@ -6,8 +6,8 @@ import type { ClientKey } from '@homing/queue'
 import t, { type Test } from 'tap'
 import type { ClientCall } from './client-call.ts'
 import { start, type World } from './gateway-world.ts'
-import { READ } from './sample-records.ts'
-import { data, end, head } from './worker-exchange.ts'
+import { DECISION, READ } from './sample-records.ts'
+import { data, die, end, head } from './worker-exchange.ts'
 
 const KEY_A = 'hk-of-team-a-0123456789'
 const KEY_B = 'hk-of-team-b-0123456789'
@@ -160,6 +160,29 @@ t.test('a model that the key may not use is as if it were not there', async t =>
   await post(given, BEARER_A, '/v1/embeddings')
   t.equal(given.calls.length, 1)
   t.equal((await post(given, BEARER_A)).status, undefined, 'it is being answered')
+})
+
+t.test('nor is it named where its last worker has failed and is gone', async t => {
+  const error = {
+    code: 'HOMING_ROUTER_MODEL_NOT_FOUND',
+    message: `cannot serve model "${READ.model}": no worker has it; known models: secret-model`,
+    details: { model: READ.model, known: ['secret-model'] },
+  }
+  const given = await world(
+    t,
+    [client('a', KEY_A, { models: [READ.model] })],
+    {},
+    {
+      decide: ({ excludedWorkers }, id) =>
+        excludedWorkers.length > 0
+          ? { kind: 'refused', error }
+          : { kind: 'decided', decision: { ...DECISION, id } },
+    },
+  )
+  const answer = await post(given, BEARER_A)
+  await given.answer(die)
+  t.ok((answer.status ?? 0) >= 400, `${answer.status}`)
+  t.notMatch(answer.body, 'secret-model')
 })
 
 t.test('a model is not hidden from its key by the form of the body', async t => {

@@ -407,6 +407,34 @@ class TestTroubles(TcpCase):
         router.open(3)
         self.assertEqual(router.answer(3)[0], 200)
 
+    def test_the_place_of_an_async_generator_that_is_cancelled_is_free_when_it_has_ended(self):
+        began, cleaning, go = threading.Event(), threading.Event(), threading.Event()
+
+        async def slow_to_abort(request, _):
+            if request["token_ids"] == [2]:
+                yield 1
+                return
+            try:
+                began.set()
+                await asyncio.sleep(60)
+                yield 1
+            finally:
+                cleaning.set()
+                await asyncio.get_running_loop().run_in_executor(None, go.wait, 60)
+
+        worker = self.started(slow_to_abort, requests_max=1)
+        router = self.router(worker)
+        router.open(1)
+        began.wait(60)
+        router.send(CANCEL, 1)
+        cleaning.wait(60)
+        router.open(2, token_ids=[2])
+        self.assertEqual(router.answer(2)[0], 503)
+        go.set()
+        self.assertTrue(worker._answers.wait_idle(60))
+        router.open(3, token_ids=[2])
+        self.assertEqual(router.answer(3)[0], 200)
+
     def test_a_router_that_takes_nothing_keeps_the_place(self):
         router = self.router(self.started(given, requests_max=1))
         # Credit for a part of the lines alone.

@@ -67,6 +67,8 @@ export class EngineBook {
   #nowMs = 0
   /** Time of the first request; undefined: there was none. */
   #beganMs: number | undefined
+  /** By slot: when its worker was forgotten. */
+  readonly #forgottenMs: (number | undefined)[] = []
   #sentTotal = 0
   #busyShare = 0
   /** Share of the slots of the last projection that had a prompt in their queue. */
@@ -104,6 +106,9 @@ export class EngineBook {
       entry.period = newPeriod(nowMs)
     }
     this.#enqueue(id, booked, entry)
+    this.#beganMs ??= nowMs
+    entry.cameRequests = entry.cameRequests * rateShare(nowMs - entry.cameAtMs) + 1
+    entry.cameAtMs = nowMs
   }
 
   /**
@@ -253,6 +258,7 @@ export class EngineBook {
   forget(slot: number): void {
     for (const [id, request] of this.#requests) if (request.slot === slot) this.#requests.delete(id)
     this.#slots[slot] = undefined
+    this.#forgottenMs[slot] = this.#nowMs
     this.#learned.forget(slot)
   }
 
@@ -410,26 +416,27 @@ export class EngineBook {
     entry.inserted = fadedTokens(entry, this.#sentTotal) + booked.newTokens
     entry.insertedAt = this.#sentTotal
     entry.receivedTokens += booked.newTokens
-    const { sentMs } = booked
-    this.#beganMs ??= sentMs
-    const share = rateShare(sentMs - entry.cameAtMs)
-    entry.cameRequests = entry.cameRequests * share + 1
-    entry.cameAtMs = sentMs
   }
 
   /** Until something was seen, one request comes to a worker in the time of an answer. */
   #sentPerMs(slots: ArrayLike<number>, { count, figures, outputTokensExpected }: EngineProjection): number {
     let requests = 0
-    let stepMs = 0
+    let overMs = 0
     for (let i = 0; i < count; i++) {
-      stepMs += figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.decodeStepMs]!
-      const entry = this.#slots[slots[i]!]
+      const slot = slots[i]!
+      const entry = this.#slots[slot]
+      overMs += this.#seenMs(slot)
+      overMs += outputTokensExpected * figures[i * FIGURES_PER_SLOT + FIGURE_OFFSET.decodeStepMs]!
       if (entry !== undefined) requests += rateShare(this.#nowMs - entry.cameAtMs) * entry.cameRequests
     }
-    const seenMs =
-      this.#beganMs === undefined ? 0 : RATE_REACH_MS * (1 - rateShare(this.#nowMs - this.#beganMs))
-    const overMs = count * seenMs + outputTokensExpected * stepMs
     return overMs > 0 ? (count + requests) / overMs : 0
+  }
+
+  /** Time in which requests to the slot were counted, which fades as they do; in ms. */
+  #seenMs(slot: number): number {
+    if (this.#beganMs === undefined) return 0
+    const beganMs = Math.max(this.#beganMs, this.#forgottenMs[slot] ?? this.#beganMs)
+    return RATE_REACH_MS * (1 - rateShare(this.#nowMs - beganMs))
   }
 
   #fillChurn(slots: ArrayLike<number>, { count, figures }: EngineProjection): void {

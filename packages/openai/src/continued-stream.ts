@@ -10,6 +10,7 @@
  */
 
 import { parseJson } from '@homing/base'
+import { textAfterMark } from './byte-order-mark.ts'
 import {
   type DeliveredForm,
   eventsOf,
@@ -162,22 +163,25 @@ export function engineErrorOf(
 
 /** What a whole body says that is nothing but an error of the engine; undefined: it is something else. */
 export function errorAnswerOf(body: Uint8Array): string | undefined {
-  const error = tryError(Buffer.from(body).toString(), ERROR_MEMBERS)
+  const error = tryError(Buffer.from(textAfterMark(body)).toString(), ERROR_MEMBERS)
   if (error === undefined || isOfClient(error)) return undefined
   return String(error.message ?? 'without a message').slice(0, SAID_CHARACTERS_MAX)
 }
 
 const SAID_CHARACTERS_MAX = 200
 
-/** By its status, or in the words of the engines. */
-function isOfClient({ code, type }: EngineError): boolean {
+/** By its status, or in the words of the engines; of the message only where there is nothing else. */
+function isOfClient({ code, type, message }: EngineError): boolean {
   const status = Number(code)
   if (status >= 400 && status < 500) return true
+  if (code == null && type == null) return typeof message === 'string' && CLIENT_MESSAGE.test(message)
   return [code, type].some(word => typeof word === 'string' && CLIENT_WORDS.test(word))
 }
 
 const CLIENT_WORDS =
   /invalid|bad_?request|context_length|validation|not_?found|permission|authentication|too_?long/i
+const CLIENT_MESSAGE =
+  /too long|context length|maximum (context|model) length|invalid (request|value|parameter)/i
 
 interface EngineError {
   readonly code?: unknown

@@ -9,6 +9,7 @@
  * Only what has one of the words is parsed.
  */
 
+import { textAfterMark } from './byte-order-mark.ts'
 import { eventsOf, payloadOf, type StreamChunk, tryChunk } from './delivered-stream.ts'
 
 /** What engines write where others have `stop` or `length`. */
@@ -34,7 +35,7 @@ export function beforeGivenUp(events: Uint8Array): Uint8Array | undefined {
 
 /** Whether this answer that is no stream has a choice that was given up. */
 export function isGivenUpAnswer(body: Uint8Array): boolean {
-  return mayBeGivenUp(body) && hasGivenUp(tryChunk(Buffer.from(body).toString()))
+  return mayBeGivenUp(body) && hasGivenUp(tryChunk(Buffer.from(textAfterMark(body)).toString()))
 }
 
 function mayBeGivenUp({ buffer, byteOffset, length }: Uint8Array): boolean {

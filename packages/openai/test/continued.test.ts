@@ -8,6 +8,7 @@ import {
   ContinuedStream,
   continuedRequest,
   engineErrorOf,
+  errorAnswerOf,
   isGivenUpAnswer,
   mayHoldText,
   textRequest,
@@ -277,4 +278,28 @@ t.test('what the engine gave up is found, and a text about it is not', async t =
   t.ok(isGivenUpAnswer(bytes({ choices: [{ text: '', finish_reason: 'abort' }] })))
   t.notOk(isGivenUpAnswer(bytes({ choices: [{ text: 'abort', finish_reason: 'stop' }] })))
   t.notOk(isGivenUpAnswer(Buffer.from('"abort"')))
+  const marked = Buffer.concat([
+    Buffer.of(0xef, 0xbb, 0xbf),
+    bytes({ choices: [{ finish_reason: 'abort' }] }),
+  ])
+  t.ok(isGivenUpAnswer(marked), 'behind a byte order mark')
 })
+
+t.test(
+  'a whole answer that is an error is the engine’s, unless it says that the client is at fault',
+  async t => {
+    const saidBy = (body: object): string | undefined => errorAnswerOf(bytes(body))
+    t.equal(saidBy({ error: 'CUDA out of memory' }), 'CUDA out of memory')
+    t.equal(saidBy({ error: { message: 'broken', type: 'InternalServerError' } }), 'broken')
+    for (const error of [
+      'prompt is too long',
+      "This model's maximum context length is 4096 tokens",
+      { message: 'x', code: 400 },
+      { message: 'x', type: 'invalid_request_error' },
+    ])
+      t.equal(saidBy({ error }), undefined, JSON.stringify(error))
+    t.equal(saidBy({ error: { message: 'invalid state', type: 'server_error' } }), 'invalid state')
+    const marked = Buffer.concat([Buffer.of(0xef, 0xbb, 0xbf), bytes({ error: 'broken' })])
+    t.equal(errorAnswerOf(marked), 'broken', 'behind a byte order mark')
+  },
+)

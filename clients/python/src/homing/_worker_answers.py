@@ -327,8 +327,21 @@ class Answers:
         loop = self._event_loop()
         outputs = given.__aiter__()
 
+        stepping: "Optional[asyncio.Task[Any]]" = None
+
         async def step() -> Output:
+            nonlocal stepping
+            stepping = asyncio.current_task()
             return await outputs.__anext__()
+
+        async def end() -> None:
+            """A generator that runs cannot be closed: its step is cancelled, and ends, before that."""
+            if stepping is not None and not stepping.done():
+                stepping.cancel()
+                await asyncio.wait([stepping])
+            close = getattr(outputs, "aclose", None)
+            if close is not None:
+                await close()
 
         try:
             while True:
@@ -342,11 +355,8 @@ class Answers:
                     return
                 yield output
         finally:
-            close = getattr(outputs, "aclose", None)
-            if close is not None:
-                # Its place is taken until it has ended.
-                closing = asyncio.run_coroutine_threadsafe(close(), loop)
-                concurrent.futures.wait([closing], CLOSE_S_MAX)
+            # Its place is taken until it has ended.
+            concurrent.futures.wait([asyncio.run_coroutine_threadsafe(end(), loop)], CLOSE_S_MAX)
 
 
 def refusal(status: int, message: str) -> Reply:

@@ -51,6 +51,7 @@ class GenerateStream:
         # The line that has not ended, and the lines of data of an event that has not.
         self._rest = ""
         self._data: List[str] = []
+        self._data_characters = 0
         # A line feed behind it belongs to it.
         self._follows_carriage_return = False
         self._is_over = False
@@ -127,15 +128,17 @@ class GenerateStream:
         self._rest = lines.pop()
         for line in lines:
             self._line(line)
-        if len(self._rest) + sum(map(len, self._data)) > EVENT_CHARACTERS_MAX:
+        if len(self._rest) + self._data_characters > EVENT_CHARACTERS_MAX:
             self._end(_failed(f"an event has more than {EVENT_CHARACTERS_MAX} characters", ""))
 
     def _line(self, line: str) -> None:
         """An event ends with an empty line; its lines of data are one text (WHATWG event stream format)."""
         if line.startswith("data:"):
             self._data.append(line[5:])
+            # With the end of the line: empty lines of data count, too.
+            self._data_characters += len(line) - 4
         elif line == "" and self._data:
-            data, self._data = self._data, []
+            data, self._data, self._data_characters = self._data, [], 0
             self._event("\n".join(data).strip())
 
     def _event(self, data: str) -> None:

@@ -19,6 +19,7 @@ import {
   BodyTooSlowError,
   ClientGoneError,
   ExpectationError,
+  HeadersTooLargeError,
   type HttpRequestError,
   ListenError,
   MalformedHttpError,
@@ -45,8 +46,9 @@ import { nodeHttp } from './libraries.ts'
 /** Each time all idle connections are looked at. */
 const MAKE_ROOM_MS_MIN = 1000
 const KEEP_ALIVE_MS_DEFAULT = 75_000
-/** `a: b`, and the end of the line. */
-const HEADER_LINE_BYTES_MIN = 6
+/** `a:`, and the end of the line. */
+const HEADER_LINE_BYTES_MIN = 4
+const HEADER_LINES_MAX = HEADER_BYTES_MAX / HEADER_LINE_BYTES_MIN
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
 const ZEROS_MAX = 6
 /**
@@ -78,7 +80,7 @@ export async function listenHttp(
   ;(server as { httpAllowHalfOpen?: boolean }).httpAllowHalfOpen = true
   // Node counts the bytes of names and values alone. Past this number there are too many, with what is
   // between them.
-  server.maxHeadersCount = Math.floor(HEADER_BYTES_MAX / HEADER_LINE_BYTES_MIN)
+  server.maxHeadersCount = HEADER_LINES_MAX
   const state: ServerState = {
     server,
     clock,
@@ -131,6 +133,11 @@ export async function listenHttp(
   server.on('tlsClientError', () => {})
   server.on('request', (request, response) => {
     if (connectionOf(request.socket).isFaulty) return
+    // Of more, an older Node leaves the last ones out without a word.
+    if (request.rawHeaders.length >= 2 * HEADER_LINES_MAX) {
+      refuse(request, new HeadersTooLargeError())
+      return
+    }
     const hosts = hostCount(request)
     if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1')) {
       refuse(request, new MalformedHttpError(`it has ${hosts} Host headers, and must have one`))
