@@ -34,8 +34,11 @@ interface Published {
   readonly payloads: Uint8Array[]
 }
 
-/** What arrives from a publisher; `clear` makes batches until the first arrives. */
-async function subscribed(endpoint: string, clear: () => Promise<unknown>): Promise<Published> {
+/**
+ * What arrives from a publisher; `clear` makes batches until the first arrives, and gives the number of the
+ * next. All that it made have arrived.
+ */
+async function subscribed(endpoint: string, clear: () => Promise<number>): Promise<Published> {
   const published: Published = { sequences: [], topics: new Set(), payloads: [] }
   messages.subscribe(
     { endpoint, topic: '' },
@@ -50,10 +53,12 @@ async function subscribed(endpoint: string, clear: () => Promise<unknown>): Prom
       disconnected() {},
     },
   )
+  let next = 0
   while (published.sequences.length === 0) {
-    await clear()
+    next = await clear()
     await new Promise(resolve => setImmediate(resolve))
   }
+  await arrived(published, next)
   return published
 }
 
@@ -159,7 +164,10 @@ t.test('any history gives the batches, replays and snapshots of @homing/publishe
   })
   t.teardown(() => ours.close())
   const python = await subscribed(theirs.endpoint, () => theirs.call('publish_all_cleared', []))
-  const typescript = await subscribed(ours.endpoint, async () => publish(ours, KV_CLEARED))
+  const typescript = await subscribed(ours.endpoint, async () => {
+    publish(ours, KV_CLEARED)
+    return ours.nextSequence
+  })
 
   const property = fc.asyncProperty(history, fc.nat({ max: 5 }), async (events, adapter) => {
     const all = [KV_CLEARED, ...events.filter(isCommon).map(event => labelled(event, adapter))]

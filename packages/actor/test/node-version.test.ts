@@ -26,7 +26,7 @@ const NODE_20_EXPORTS: Readonly<Record<string, readonly string[]>> = {
   tty: ['isatty'],
   url: ['fileURLToPath'],
   util: ['inspect', 'types'],
-  v8: ['getHeapStatistics', 'setFlagsFromString'],
+  v8: ['getHeapSpaceStatistics', 'getHeapStatistics', 'setFlagsFromString'],
   vm: ['runInNewContext'],
   worker_threads: [
     'MessageChannel',

@@ -142,9 +142,7 @@ export class WarmUpRouter {
       })
     if (exchange.path === '/health') return say(200, {})
     if (exchange.method !== 'POST' || !exchange.path.endsWith('completions')) return say(404, {})
-    const body = JSON.parse(Buffer.from(await exchange.readBody(PROMPT_BYTES_MAX)).toString()) as {
-      readonly stream?: boolean
-    }
+    const body = Buffer.from(await exchange.readBody(PROMPT_BYTES_MAX))
     const isChat = exchange.path === '/v1/chat/completions'
     const usage = {
       prompt_tokens: PROMPT_WORDS,
@@ -152,7 +150,7 @@ export class WarmUpRouter {
       total_tokens: PROMPT_WORDS + CHUNKS,
     }
     const head = { id: 'warm-up', created: 0, model: this.#model }
-    if (body.stream !== true) {
+    if (!body.includes('"stream":true')) {
       const text = WORDS.slice(0, CHUNKS).join(' ')
       const choice = { index: 0, finish_reason: 'length', logprobs: null }
       const said = isChat ? { message: { role: 'assistant', content: text } } : { text }
