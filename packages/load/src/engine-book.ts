@@ -67,8 +67,8 @@ export class EngineBook {
   #nowMs = 0
   /** Time of the first request; undefined: there was none. */
   #beganMs: number | undefined
-  /** By slot: when its worker was forgotten. */
-  readonly #forgottenMs: (number | undefined)[] = []
+  /** By slot: when its worker was forgotten; 0: never. */
+  readonly #forgottenMs: Float64Array
   #sentTotal = 0
   #busyShare = 0
   /** Share of the slots of the last projection that had a prompt in their queue. */
@@ -83,6 +83,7 @@ export class EngineBook {
     learned,
   }: { readonly workerSlotsMax: number; readonly learned?: LearnedValues }) {
     this.#slots = new Array(workerSlotsMax)
+    this.#forgottenMs = new Float64Array(workerSlotsMax)
     this.#learned = learned ?? new LearnedValues()
     this.#lessons = new EngineLessons(this.#learned)
   }
@@ -435,7 +436,7 @@ export class EngineBook {
   /** Time in which requests to the slot were counted, which fades as they do; in ms. */
   #seenMs(slot: number): number {
     if (this.#beganMs === undefined) return 0
-    const beganMs = Math.max(this.#beganMs, this.#forgottenMs[slot] ?? this.#beganMs)
+    const beganMs = Math.max(this.#beganMs, this.#forgottenMs[slot]!)
     return RATE_REACH_MS * (1 - rateShare(this.#nowMs - beganMs))
   }
 
