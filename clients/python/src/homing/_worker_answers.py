@@ -335,7 +335,10 @@ class Answers:
             return await outputs.__anext__()
 
         async def end() -> None:
-            """A generator that runs cannot be closed: its step is cancelled, and ends, before that."""
+            """
+            A generator that runs cannot be closed: its step is cancelled, and ends, before that. Once: a
+            second time would cancel what it does at its end.
+            """
             if stepping is not None and not stepping.done():
                 stepping.cancel()
                 await asyncio.wait([stepping])
@@ -347,7 +350,6 @@ class Answers:
             while True:
                 future = asyncio.run_coroutine_threadsafe(step(), loop)
                 if not context._wait(future):
-                    future.cancel()
                     raise ClientGone()
                 try:
                     output = future.result()
