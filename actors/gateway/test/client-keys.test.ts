@@ -171,7 +171,15 @@ t.test('nor is it named where its last worker has failed and is gone', async t =
   const given = await world(
     t,
     [client('a', KEY_A, { models: [READ.model] })],
-    {},
+    {
+      exchangeLimits: {
+        retriesMax: 2,
+        retryShare: 1,
+        stallMsMin: 10_000,
+        silenceMsMax: 60_000,
+        requestMsMax: 0,
+      },
+    },
     {
       decide: ({ excludedWorkers }, id) =>
         excludedWorkers.length > 0
@@ -181,6 +189,7 @@ t.test('nor is it named where its last worker has failed and is gone', async t =
   )
   const answer = await post(given, BEARER_A)
   await given.answer(die)
+  t.equal(given.log.asked.length, 2, 'another worker was sought')
   t.ok((answer.status ?? 0) >= 400, `${answer.status}`)
   t.notMatch(answer.body, 'secret-model')
 })

@@ -134,6 +134,16 @@ class TcpCase(unittest.TestCase):
         self.addCleanup(router.socket.close)
         return router
 
+    def while_it_closes(self, generate, closing):
+        """Its one place is taken, and the answer of stream 1 has not ended."""
+        router = self.router(self.started(generate, requests_max=1))
+        router.open(1)
+        closing.wait(60)
+        router.open(2)
+        self.assertEqual(router.answer(2)[0], 503)
+        self.assertNotIn((END, 1), [(frame.kind, frame.stream) for frame in router.frames])
+        return router
+
 
 def given(request, _):
     yield from request["token_ids"]
@@ -373,12 +383,7 @@ class TestTroubles(TcpCase):
                 closing.set()
                 go.wait(60)
 
-        router = self.router(self.started(slow_to_close, requests_max=1))
-        router.open(1)
-        closing.wait(60)
-        router.open(2)
-        self.assertEqual(router.answer(2)[0], 503)
-        self.assertNotIn((END, 1), [(frame.kind, frame.stream) for frame in router.frames])
+        router = self.while_it_closes(slow_to_close, closing)
         go.set()
         for stream in range(3, 50):
             router.until(END, stream - 2 if stream == 3 else stream - 1)
@@ -396,12 +401,7 @@ class TestTroubles(TcpCase):
                 closing.set()
                 await asyncio.get_running_loop().run_in_executor(None, go.wait, 60)
 
-        router = self.router(self.started(slow_to_close, requests_max=1))
-        router.open(1)
-        closing.wait(60)
-        router.open(2)
-        self.assertEqual(router.answer(2)[0], 503)
-        self.assertNotIn((END, 1), [(frame.kind, frame.stream) for frame in router.frames])
+        router = self.while_it_closes(slow_to_close, closing)
         go.set()
         router.until(END, 1)
         router.open(3)

@@ -81,7 +81,8 @@ export class DeliveredStream {
   readonly #template = new EventTemplate()
   /**
    * Others are left for the parser, without a look: behind events like the learnt one comes the end, mostly,
-   * and of a stream that ends well nobody asks. Until there are too many, which may be alike themselves.
+   * and the exchange does not ask of a stream that ends well. Until there are too many, which may be alike
+   * themselves.
    */
   #hasLearnt = false
   /** Another template, and whether ours is like it, both as they were when that was looked at. */

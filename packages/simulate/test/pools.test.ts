@@ -130,7 +130,7 @@ t.test('the one token of a prefill leg says nothing of how long answers are', as
     const trace = { timestampMs: 0, inputTokens: 2048, outputTokens: 400, hashIds: [1, 2, 3, 4] }
     return newSimRequest(trace, index, trace.hashIds, trace.hashIds.length, 0)
   }
-  /** Expected ms of decoding of a request after so many answers, by another router. */
+  /** Expected ms of decoding of a request after that number of answers, by another router. */
   const decodeMsAfter = (requests: readonly SimRequest[]): number => {
     const receipts: Receipt[] = []
     const random = seededRandom(1)
